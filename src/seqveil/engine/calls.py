@@ -32,6 +32,7 @@ MOST_SKIPPED = 10_000  # events that one event may leave out
 MOST_WATCHED = 500  # the same with declared secrets, whose accounts move step by step
 NEXT = -1  # in place of sequence numbers that the caller leaves out
 BESIDE = 600  # bytes a live user takes beside its state
+LARGE = 1 << 26  # bytes of the states that take a step at once, which makes many times as many
 TOGETHER = 1000  # users that are replayed side by side
 NONE = np.zeros(0, np.int64)
 NO_RELEASES: tuple[Any, ...] = (NONE, NONE, NONE, NONE, np.zeros(0), None, None)  # their columns
@@ -55,7 +56,7 @@ class Live:
         self._history, self._setting, self._store = history, history[-1], store
         width, self._epoch = packing.width(self._setting), packing.epoch_of(store.salt)
         self._room = max(1, memory // (2 * width + BESIDE)) if store.durable else sys.maxsize
-        self.together = max(1, memory // (16 * width))  # users whose step fits in memory
+        self.together = max(1, LARGE // width)  # users who take a step at once
         self._remembers = not store.durable or store.sealing is not None  # else kernels go by symbol, from the first on
         self.state = State.start(self._setting, 0)
         self._ids, self._released, self._used = (np.zeros(0, np.int64) for _ in range(3))

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple, NoReturn, Self
@@ -36,7 +36,7 @@ from seqveil.engine.calls import NEXT, Call, Gaps, Live, Seen
 from seqveil.engine.policy import Policy, policy_of
 from seqveil.engine.releases import Account, Accounts, Release, Releases
 from seqveil.engine.secrets import SecretTotal, totals
-from seqveil.engine.sqlite import SqliteStore, reading
+from seqveil.engine.sqlite import FilePath, SqliteStore, reading
 from seqveil.engine.store import (
     ERASED,
     POSITION,
@@ -52,8 +52,9 @@ from seqveil.engine.store import (
 from seqveil.engine.stream import NOTHING, TIMELESS_SECRETS, raw_codes, released_codes
 from seqveil.engine.terms import Terms
 
-MEMORY = 1 << 30
+MEMORY = 1 << 28
 Users = Sequence[User]  # text or whole numbers
+Values = Sequence[Any] | Ints
 Seqs = Sequence[int] | Ints | None
 Times = Sequence[Time] | Floats | None
 Positions = Mapping[str, Position]
@@ -76,9 +77,9 @@ class CodeStreams:
     events are cut into calls, and however often its state was put aside. Each event, a user and a sequence number that
     counts from 0, is drawn once: asked again, the same release is given back, whatever symbol comes with it, and
     nothing is charged. What was drawn is never taken back, and no refusal depends on a draw that was: a call that
-    cannot be (a code, an order or a time that is wrong) is refused before anything is drawn. With a state file (`open`)
-    a release is committed and synced before `release` returns it, and no raw symbol, nor anything computed from one but
-    its release, is ever written. Threads may share streams.
+    cannot be (a code, an order or a time that is wrong) is refused before anything is drawn. With a state file a
+    release is committed and synced before `release` returns it, and no raw symbol, nor anything computed from one but
+    its release, is ever written in the clear. Threads may share streams.
 
     Parameters:
         setting: the model, the mechanism, ε, the budget: everything public about the releases.
@@ -89,20 +90,18 @@ class CodeStreams:
             a state file need one: the hidden bit of a block follows from it, and is never stored.
         gaps: what happens when a sequence number is left out: "refuse" (`OutOfOrder`), or "skip", which gives the
             missing events up.
-        memory: bytes that live states may take. Small states in memory all stay live.
+        memory: bytes that live states may take, where others can wait in a state file.
         must_exist: refuse a state file that is missing or empty, rather than begin one whose ledger starts at zero.
         seen: called with whatever is released or observed: whose it is, and what anyone knows of it.
 
-    *Declared secrets* are about a user, whose name stands for the person: there is no second stream
-    of the same user, later events go on with the same account, and a restart does not begin it anew. A secret about
-    the stream as it ends is about all events of the user, at most 1000; one event more is refused.
+    *Declared secrets* are about a user, whose name stands for the person: later events go on with the same account, and
+    a restart does not begin it anew. A secret about the stream as it ends is about all events of the user, at most
+    1000; one event more is refused.
 
     >>> from seqveil import Policy
     >>> setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
     >>> streams = CodeStreams(setting, randomness=SeededRandomness(1))
     >>> made = streams.release(["ann", "bob", "ann"], [0, 1, 0])
-    >>> made.epsilons.tolist(), streams.accounts().users, streams.accounts().events.tolist()
-    ([1.0, 1.0, 1.0], ['ann', 'bob'], [2, 1])
     >>> again = streams.release(["bob", "bob"], [0, 1], seqs=[0, 1])
     >>> bool(again.codes[0] == made.codes[1]), again.replayed.tolist(), streams.account("bob").events
     (True, [True, False], 2)
@@ -111,12 +110,12 @@ class CodeStreams:
     def __init__(
         self,
         setting: Terms,
-        store: StateStore | str | os.PathLike[str] | None = None,
+        store: StateStore | FilePath | None = None,
         randomness: Randomness | KeyedRandomness | None = None,
         *,
         key: bytes | None = None,
         gaps: Gaps = "refuse",
-        memory: int | None = None,
+        memory: int = MEMORY,
         must_exist: bool = False,
         seen: Seen | None = None,
     ) -> None:
@@ -125,9 +124,8 @@ class CodeStreams:
         if key is not None and randomness is not None:
             raise InputError("pass a key or randomness, not both")
         source = KeyedRandomness(key) if key is not None else randomness or SystemRandomness()
-        path = store if isinstance(store, str | os.PathLike) else None
-        kept = None if isinstance(store, str | os.PathLike) else store
-        if path is not None or (kept is not None and kept.durable):
+        path, kept = (store, None) if isinstance(store, str | os.PathLike) else (None, store or Memory())
+        if kept is None or kept.durable:
             if setting.in_blocks and not isinstance(source, KeyedRandomness):
                 raise InputError(
                     "blocks with a stored state need a key, from which the hidden bit of each block follows; pass one "
@@ -135,13 +133,10 @@ class CodeStreams:
                 )
             if (key if kept is None else kept.sealing) is None:  # what is remembered could not be kept
                 setting = setting.by_symbol
-        self.setting, self.gaps, self._seen, self._source, self._key = setting, gaps, seen, source, key
+        self.gaps, self._seen, self._source, self._key, self._memory = gaps, seen, source, key, memory
         self.committed: float | None = None  # when the latest call was kept, in seconds since 1970
         self._lock, self._open = threading.RLock(), True
-        self._memory = memory or (MEMORY if path is None else MEMORY // 4)
-        self._store: StateStore = kept or Memory()
-        if path is not None:
-            self._store = upkeep.opened(path, setting, source.private, key, must_exist)
+        self._store = kept or upkeep.opened(path or "", setting, source.private, key, must_exist)
         try:
             private, began = self._store.fact("private"), self._store.fact("begun")
             self.private = source.private if private is None else private == "yes"
@@ -150,8 +145,7 @@ class CodeStreams:
             earlier = upkeep.models(self._store.facts())[:-1] if isinstance(self._store, SqliteStore) else []
             self._go_on([*(setting.policy.on(model) for model in earlier), setting])
         except BaseException:
-            if path is not None:
-                self._store.close()
+            self._store.close()
             raise
 
     def _go_on(self, history: list[Terms]) -> None:
@@ -162,7 +156,7 @@ class CodeStreams:
             self._randomness = self._source.of_state(self.setting.signature, self._store.salt)
 
     @staticmethod
-    def open(path: str | os.PathLike[str], setting: Terms, **how: Any) -> CodeStreams:
+    def open(path: FilePath, setting: Terms, **how: Any) -> CodeStreams:
         """Open a state file, or make it; refuses a file of another model, setting or key, or one that is in use."""
         return CodeStreams(setting, path, **how)
 
@@ -199,12 +193,7 @@ class CodeStreams:
     # releasing
 
     def release(
-        self,
-        users: Users,
-        symbols: Sequence[Any] | Ints,
-        seqs: Seqs = None,
-        times: Times = None,
-        positions: Noted = None,
+        self, users: Users, symbols: Values, seqs: Seqs = None, times: Times = None, positions: Noted = None
     ) -> Releases:
         """Release one event for each user named, several of a user in a row where they come so, in one transaction.
 
@@ -218,7 +207,8 @@ class CodeStreams:
             positions: (how far some source was read, say) kept with the releases, where all were made; a function gets
                 the releases first.
         """
-        return self._run(self._call(users, self._raw(symbols), seqs, times), positions)
+        raw = [self._batch(*each) for each in enumerate(symbols)] if self.setting.in_batches else symbols
+        return self._run(self._call(users, raw, seqs, times), positions)
 
     def observe(
         self, users: Users, releases: Sequence[Any] | Ints, times: Times = None, sizes: Sequence[int] | None = None,
@@ -237,33 +227,27 @@ class CodeStreams:
             sizes: how many symbols each batch has; the setting's batch by default.
             epsilons: of blocks, the ε that the record has, which say where one was cut before its end.
         """
-        if not self.setting.in_batches:
-            codes, cuts = released_codes(self.setting, releases), self.setting.in_blocks and epsilons is not None
-            claimed = np.asarray(epsilons, np.float64) if cuts else None
-            return self._run(self._call(users, codes, None, times, observed=True, claimed=claimed))
-        paths: list[Any] = list(releases)
-        raw = [np.zeros(size, np.int64) for size in sizes or [self.setting.batch] * len(paths)]
-        return self._run(self._call(users, raw, None, times, observed=True, paths=paths))
-
-    def _raw(self, symbols: Any) -> Ints | list[Ints]:
-        if not self.setting.in_batches:
-            return raw_codes(symbols, self.setting.model.n)
-        return [self._batch(k, codes) for k, codes in enumerate(symbols)]
+        if self.setting.in_batches:
+            raw = [np.zeros(size, np.int64) for size in sizes or [self.setting.batch] * len(releases)]
+            return self._run(self._call(users, raw, None, times, observed=True, paths=list(releases)))
+        cuts = self.setting.in_blocks and epsilons is not None
+        claimed = np.asarray(epsilons, np.float64) if cuts else None
+        codes = released_codes(self.setting, releases)
+        return self._run(self._call(users, codes, None, times, observed=True, claimed=claimed))
 
     def _batch(self, k: int, codes: Any) -> Ints:
-        try:
+        with suppress(InputError):
             raw = raw_codes(codes, self.setting.model.n)
-        except InputError:
-            raw = np.zeros(0, np.int64)
-        if not 1 <= raw.size <= self.setting.batch:
-            raise InputError(
-                f"event {k}: expected a batch of 1 to {self.setting.batch} codes, whole numbers "
-                f"0..{self.setting.model.n - 1}"
-            )
-        return raw
+            if 1 <= raw.size <= self.setting.batch:
+                return raw
+        raise InputError(
+            f"event {k}: expected a batch of 1 to {self.setting.batch} codes, whole numbers "
+            f"0..{self.setting.model.n - 1}"
+        )
 
-    def _call(self, users: Users, raw: Ints | list[Ints], seqs: Seqs, times: Times, **how: Any) -> Call:
+    def _call(self, users: Users, symbols: Any, seqs: Seqs, times: Times, **how: Any) -> Call:
         """The events, checked before anything of them is drawn."""
+        raw = symbols if self.setting.in_batches or how else raw_codes(symbols, self.setting.model.n)
         count = len(raw)
         names: list[User] = [
             user if type(user) is str else str(user) if type(user) is int else self._named(user, f"event {k}: ")
@@ -284,14 +268,17 @@ class CodeStreams:
         return Call(self.setting, names, stamps, made, raw, seen=self._seen, **how)
 
     def _run(self, call: Call, positions: Noted = None) -> Releases:
-        made = call.made
+        made: Releases = call.made
+        failure: BaseException | None = None
         if positions is not None and not callable(positions):
             positions = checked_positions(positions)
         with self._lock:
             self._refuse_closed()
             try:
                 with self._store.transaction():
-                    failure = self._play(call) or self._note_positions(made, positions)
+                    if call.names:
+                        failure = call.play(self._live, self._store, self._randomness, self.gaps)
+                    failure = failure or self._note_positions(made, positions)
             except BaseException:
                 # the disk failed, whatever was drawn; what is live may be ahead of the file, so it is read again
                 self._live.undo(call.names)
@@ -303,9 +290,6 @@ class CodeStreams:
         if isinstance(failure, SeqveilError):
             failure.made = made
         raise failure
-
-    def _play(self, call: Call) -> BaseException | None:
-        return call.play(self._live, self._store, self._randomness, self.gaps) if call.names else None
 
     def _note_positions(self, made: Releases, positions: Noted) -> BaseException | None:
         """Write the positions; a function that fails takes back nothing but them.
@@ -478,8 +462,7 @@ class Streams(CodeStreams):
 
     *Guarantee*: that of `CodeStreams`. Each event, a user and a sequence number that counts from 0, is drawn once:
     asked again, the same release is given back, whatever value comes with it, and nothing is charged. With a state file
-    a release is committed and synced before `release` returns it, and no raw value, nor anything computed from one but
-    its release, is ever written. Threads may share streams.
+    a release is committed and synced before `release` returns it.
 
     Parameters:
         model: how such streams usually run.
@@ -500,10 +483,10 @@ class Streams(CodeStreams):
         model: MarkovModel,
         policy: Policy | None = None,
         *,
-        store: StateStore | str | os.PathLike[str] | None = None,
+        store: StateStore | FilePath | None = None,
         key: bytes | None = None,
         gaps: Gaps = "refuse",
-        memory: int | None = None,
+        memory: int = MEMORY,
         must_exist: bool = False,
         seed: int | None = None,
         **shorthand: Any,
@@ -517,12 +500,7 @@ class Streams(CodeStreams):
         return self.setting.policy
 
     def release(
-        self,
-        users: Users,
-        values: Sequence[Any] | Ints,
-        seqs: Seqs = None,
-        times: Times = None,
-        positions: Noted = None,
+        self, users: Users, values: Values, seqs: Seqs = None, times: Times = None, positions: Noted = None
     ) -> Releases:
         """Release one event for each user named, as `CodeStreams.release` does, given the values of the model's
         alphabet: one for each event, or of each batch as many as the policy's `batch`, and fewer at a stream's end."""
