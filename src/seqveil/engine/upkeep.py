@@ -27,8 +27,6 @@ MODEL = "model "  # before a number, in the name of the fact that has a model
 KEY_MARK = "key"  # the fact that tells the key of the file from others
 ANYONE = "erased"  # the fact that says that somebody was erased
 HASH = 16  # bytes of a hashed name; the name of a user is text, so none can be one
-MOST = 1000  # problems that are named
-BESIDE = ("-wal", "-shm", "-journal")  # files of SQLite beside a state file
 
 
 # whose file it is
@@ -135,14 +133,6 @@ class Verified:
         """Whether nothing is wrong."""
         return not self.problems
 
-    def found(self, what: str, user: object = None) -> None:
-        """Note what is wrong, and whose record it is."""
-        if isinstance(user, int):  # damage may have made something else of it
-            self.damaged_users.add(user)
-            what = f"user number {user}: {what}"
-        if len(self.problems) < MOST:
-            self.problems.append(what)
-
 
 def verify(path: FilePath) -> Verified:
     """Look at every row of a state file, in a snapshot of what is committed; nobody who writes waits for it."""
@@ -150,24 +140,25 @@ def verify(path: FilePath) -> Verified:
     with reading(path) as records:
         try:
             if records.sql.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
-                found.found("the tables are damaged (SQLite's own check)")
+                found.problems.append("the tables are damaged (SQLite's own check)")
             records.facts()
             for user, _, row in records.users():
                 found.users += row is None or not row.erased
-                if row is None:
-                    found.found("the name, the ledger or the state is damaged", user)
-                    continue
                 try:
+                    if row is None:
+                        raise records.damaged(user)
                     codes = [stored.code for stored in records.releases(row)]
                     found.releases, kept = found.releases + len(codes) - codes.count(ERASED), kept + len(codes)
                 except Damaged:
-                    found.found("a release is damaged or missing", user)
+                    what = "the name, the ledger or the state" if row is None else "a release"
+                    found.problems.append(f"user number {user}: {what} is damaged or missing")
+                    found.damaged_users.add(user)
             if found.sound and (kept,) != records.sql.execute("SELECT count(*) FROM releases").fetchone():
-                found.found("there are releases that no user's row leads to")
+                found.problems.append("there are releases that no user's row leads to")
         except (sqlite3.Error, StoreError) as error:
             if isinstance(error, sqlite3.Error) and not is_damage(error):
                 raise
-            found.found("the file cannot be read through; restore it from a backup")
+            found.problems.append("the file cannot be read through; restore it from a backup")
     return found
 
 
@@ -182,11 +173,10 @@ def backup(path: FilePath, copy: FilePath) -> Verified:
     with reading(path) as records:
         try:
             sqlite.make_private(target)
+        except FileExistsError:
+            raise StoreError(f"{shown}: is there already, and a copy writes over nothing; name a new file") from None
         except OSError as error:
-            reason = "is there already, and a copy writes over nothing; name a file that is not there"
-            if not isinstance(error, FileExistsError):
-                reason = f"a copy cannot be written here ({error.strerror}); name another file"
-            raise StoreError(f"{shown}: {reason}") from None
+            raise StoreError(f"{shown}: a copy cannot be written here ({error.strerror}); name another file") from None
         try:
             with sqlite.disclosed(shown), closing(sqlite.connect(target)) as made:
                 records.sql.backup(made)  # one step: a snapshot that writers need not wait for
@@ -196,11 +186,10 @@ def backup(path: FilePath, copy: FilePath) -> Verified:
             if found.sound:
                 return found
             raise StoreError(
-                f"{records.name}: is damaged ({found.problems[0]}), so no copy was made; `seqveil state verify` lists "
-                "all"
+                f"{records.name}: is damaged ({found.problems[0]}), so no copy was made; see `state verify`"
             )
         except BaseException:
-            for beside in ("", *BESIDE):
+            for beside in ("", "-wal", "-shm"):
                 with suppress(OSError):
                     os.unlink(target + beside)
             raise
