@@ -88,7 +88,6 @@ def test_a_session_releases_in_blocks_and_its_account_is_that_of_blocks():
         assert session.belief.sum() == pytest.approx(1.0)
     account = session.account
     assert (account.events, account.releases, account.epsilon_spent, account.ldp) == (10, 10, 6.0, 12.0)
-    assert session.compose(10).basic == 6.0
     with pytest.raises(InputError, match="has no kernel of its own"):
         session.kernel()
 

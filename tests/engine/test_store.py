@@ -288,7 +288,7 @@ def test_what_is_sealed_opens_for_the_same_user_and_event_alone():
         (Sealing(KEY, b"another file"), "ann", 5, closed),
     ]
     for opening, user, step, content in others:
-        with pytest.raises(Damaged, match=r"does not open: .* Use the key of the state file, or restore") as refused:
+        with pytest.raises(Damaged, match=r"does not open .* Use the key of the state file, or restore") as refused:
             opening.open(user, step, content)
         assert refused.value.users == (user,)
         assert "\n" not in str(refused.value)

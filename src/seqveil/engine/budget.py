@@ -60,7 +60,10 @@ class Budget:
     def __post_init__(self) -> None:
         for name in ("total", "per_window", "seconds", "ldp_total", "delta"):
             if getattr(self, name) is not None:  # as one type: 9 and 9.0 are the same promise, and are written alike
-                object.__setattr__(self, name, _positive(name, getattr(self, name)))
+                given, number = getattr(self, name), as_number(getattr(self, name))
+                if not 0.0 < number < math.inf:
+                    raise InputError(f"expected {name} to be a finite number above 0, got {given}")
+                object.__setattr__(self, name, number)
         if self.releases is not None:
             whole_number("releases", self.releases)
         if self.when_spent not in ("hold", "stop"):
@@ -190,12 +193,9 @@ class Budget:
         return np.maximum(0.0, (math.inf if self.ldp_total is None else self.ldp_total) - most) * (1 - 4 * UNIT)
 
 
-def _positive(name: str, value: object) -> float:
-    if isinstance(value, int | float | np.number) and not isinstance(value, bool):
-        number = float(value)
-        if math.isfinite(number) and number > 0:
-            return number
-    raise InputError(f"expected {name} to be a finite number above 0, got {value}")
+def as_number(value: object) -> float:
+    """The number that something is; NaN for what is none."""
+    return float(value) if isinstance(value, int | float | np.number) and not isinstance(value, bool) else math.nan
 
 
 @dataclass(frozen=True, eq=False)

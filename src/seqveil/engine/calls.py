@@ -126,7 +126,7 @@ class Live:
             memory[slot] = LOST
             if sealing is not None and row.sealed is not None:
                 memory[slot] = sealing.open(self._names[slot], row.events, row.sealed)
-        if self._setting.in_blocks and not packing.of_epoch(row, self._epoch):
+        if self._setting.in_blocks and np.frombuffer(row.state[-8:], "<f8")[0] != self._epoch:
             self.state.put(at, blocks.cut(self._setting, self.state.take(at)))
 
     def _return(self, slot: int, row: UserRow) -> None:

@@ -99,11 +99,6 @@ def epoch_of(salt: bytes) -> float:
     return float(int.from_bytes(blake2b(salt, digest_size=6, person=b"seqveil-epoch").digest(), "little"))
 
 
-def of_epoch(row: UserRow, epoch: float) -> bool:
-    """Whether the state of a user was left in this epoch."""
-    return float(np.frombuffer(row.state[-8:], "<f8")[0]) == epoch
-
-
 def latest(state: bytes) -> float | None:
     """When the latest event was that a window budget counts, as the window counts time; None where none is kept."""
     looks = int(np.frombuffer(state[:8], "<f8")[0]) if state else 0
@@ -135,20 +130,8 @@ def returned(setting: Terms, row: UserRow, erased: Stored | None) -> State:
     return replace(start, spent=spent, steps=steps, ldp=ldp, account=account)
 
 
-# the accounts of declared secrets
-
-
 def account_numbers(trackers: SecretTrackers) -> Floats:
-    """All that changes of the accounts of one user.
-
-    >>> from seqveil import MarkovModel, secrets
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> first = SecretTrackers(model, secrets.ever(1, epsilon=1.0, window="first 3"))
-    >>> disclosed = first.observe([0.6, 0.4])
-    >>> numbers = account_numbers(disclosed)
-    >>> bool((account_numbers(restored_accounts(first, numbers)) == numbers).all())
-    True
-    """
+    """All that changes of the accounts of one user."""
     users = trackers.users.take([trackers.row])
     each = (tracked for row in users.rows for tracked in row)
     parts = [users.forgot, *(part for one in each for name in CHANGING for part in _numbers(getattr(one, name)))]
@@ -202,28 +185,16 @@ def _whole(numbers: Floats, expected: int) -> Floats:
     return numbers
 
 
-# what is private
-
-
 class Sealing:
     """Seals what a mechanism remembers of raw symbols for a store: AES-GCM under a key of each user's own.
 
     That is the private part of a state (`Private.memory`): how far the raw stream has come in the automaton of each
     declared secret, which may be the secret itself. It is sealed for one user and one step of one file, so that it
-    opens neither for another user nor beside an earlier or a later row. The hidden bit of a block is never stored: it
-    follows from the key.
+    opens neither for another user nor beside an earlier or a later row.
 
     Parameters:
         key: that of the state file.
         salt: of this file alone, for as long as it lives: a copy that is put back still opens.
-
-    >>> sealing = Sealing(bytes(32), b"salt")
-    >>> closed = sealing.close("ann", 3, np.array([1, 0]))
-    >>> sealing.open("ann", 3, closed)
-    array([1, 0])
-    >>> sealing.open("ann", 4, closed)
-    Traceback (most recent call last):
-    seqveil.engine.store.Damaged: what is sealed of a user does not open: ...
     """
 
     def __init__(self, key: bytes, salt: bytes) -> None:
@@ -243,9 +214,8 @@ class Sealing:
             plain = cipher.decrypt(sealed[:NONCE], sealed[NONCE:], b"%d" % step)
         except (InvalidTag, ValueError):
             raise Damaged(
-                "what is sealed of a user does not open: it was sealed with another key, for another user or at "
-                "another event, or it is damaged, so nothing of this user is released; all others go on. Use the key "
-                "of the state file, or restore the file from a backup",
+                "what is sealed of a user does not open with this key, so nothing of this user is released; all others "
+                "go on. Use the key of the state file, or restore the file from a backup",
                 [user],
             ) from None
         return np.frombuffer(plain, "<i8").astype(np.int64)

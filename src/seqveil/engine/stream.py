@@ -135,7 +135,7 @@ class State(ByUser):
 
 
 def check_rows(rows: Rows, users: int) -> None:
-    """Refuse rows that are not there, and those named twice; one counted from the end would be another name of a row."""
+    """Refuse rows that are not there, and those named twice; one counted from the end would be a second name."""
     if rows.size == 1 and rows.dtype.kind in "iu" and 0 <= rows[0] < users:  # the usual case of a call of one event
         return
     ordered = np.sort(rows)  # some eight times as fast as looking for the different ones
@@ -437,6 +437,8 @@ def _choose(setting: Terms, beliefs: Floats, epsilon: float, source: Source) -> 
         codes, columns, left = made.codes, made.columns, made.left
     else:
         codes, columns, left = np.empty(users, np.int64), np.empty((users, n), np.int64), np.arange(users)
+    if not left.size:
+        return codes, columns
     wide = getattr(setting.mechanism, "wide", False)
     table = n * (n if wide else min(n, math.ceil(1 + math.exp(min(epsilon, 12.0)))))
     size = max(1, 1_000_000 // table)  # of parts whose kernels fit the memory of a few megabytes
