@@ -245,42 +245,25 @@ def replayed(history: Sequence[Terms], streams: Sequence[Sequence[Stored]], reme
         for terms, state in zip(history, states, strict=True):
             state.put(np.array([row]), packing.returned(terms, packing.beyond(stored), stored))
     for turn in range(max(map(len, streams), default=0)):
-        alike: dict[tuple[int, int, int], list[int]] = {}  # batches are taken in one by one
+        alike: dict[tuple[int, int], list[int]] = {}
         for row, kept in enumerate(streams):
             if turn < len(kept) and kept[turn].code != ERASED:
-                key = kept[turn].model, kept[turn].skipped, row if history[-1].in_batches else 0
-                alike.setdefault(key, []).append(row)
-        for (model, _, _), those in alike.items():
-            at, some = np.array(those, np.intp), [streams[row][turn] for row in those]
-            parts = _taken_in(history[model:], [state.take(at) for state in states[model:]], some, remembers)
-            for state, part in zip(states[model:], parts, strict=True):
-                state.put(at, part)
+                alike.setdefault((kept[turn].model, kept[turn].skipped), []).append(row)
+        for (model, gap), those in alike.items():
+            at, made = np.array(those, np.intp), [streams[row][turn] for row in those]
+            codes, epsilons = np.array([each.code for each in made]), np.array([each.epsilon for each in made])
+            times = None if made[0].time is None else np.array([each.time for each in made])
+            forgot, columns = None if remembers else np.ones(at.size, bool), np.zeros(0, np.int64)
+            for k in range(model, len(history)):
+                terms, part = history[k], states[k].take(at)
+                part = stream.located(terms, skipped(terms, part, gap) if gap else part, times)
+                if k == model:
+                    seen, after = stream.observe(terms, part, codes, times, epsilons, forgot)
+                    columns = seen.columns
+                else:
+                    after = stream.take_in(terms, part, columns, epsilons, times)[1]
+                states[k].put(at, after)
     return states[-1]
-
-
-def _taken_in(
-    history: Sequence[Terms], states: Sequence[State], made: Sequence[Stored], remembers: bool
-) -> list[State]:
-    """The states of some users after a release of each, drawn on the first of these terms, under all of them."""
-    terms, one = history[0], made[0]
-    if one.skipped:
-        states = [skipped(each, state, one.skipped) for each, state in zip(history, states, strict=True)]
-    if terms.in_batches:
-        return [batches.observe(terms, states[0], one.path if one.released else None, one.events, one.time)[1]]
-    codes, epsilons = np.array([each.code for each in made]), np.array([each.epsilon for each in made])
-    times = None if one.time is None else np.array([each.time for each in made])
-    forgot = None if remembers else np.ones(len(made), bool)
-    seen, after = stream.observe(terms, states[0], codes, times, epsilons, forgot)
-    if not isinstance(seen, stream.Released):  # blocks, which no other model goes on with
-        return [after]
-    later = zip(history[1:], states[1:], strict=True)
-    return [
-        after,
-        *(
-            stream.take_in(each, stream.located(each, state, times), seen.columns, epsilons, times)[1]
-            for each, state in later
-        ),
-    ]
 
 
 # one call
@@ -470,8 +453,7 @@ class Call:
         The states move first: what is noted as released is then charged, whatever fails.
         """
         at, own, noted = some.at, rows(source, some.at), self.made
-        act = self._batch if self.setting.in_batches else self._symbols
-        made = live.move(some.who, lambda part: act(part, at, own), some.skips)
+        made = live.move(some.who, lambda part: self._step(part, at, own), some.skips)
         if isinstance(made, SentBatch):
             k, sent = int(at[0]), made.sent
             noted.codes[k], noted.epsilons[k] = NOTHING if sent is None else 0, made.epsilon
@@ -488,25 +470,21 @@ class Call:
         if self.seen is not None:
             self.seen([self.names[k] for k in at.tolist()], made)
 
-    def _symbols(self, state: State, at: Places, randomness: Randomness) -> tuple[Made, State]:
-        """One symbol of each of these users."""
-        assert isinstance(self.raw, np.ndarray)
+    def _step(self, state: State, at: Places, randomness: Randomness) -> tuple[Made | SentBatch, State]:
+        """One symbol of each of these users, or a batch of one of them."""
         setting, times = self.setting, None if self.times is None else self.times[at]
+        if isinstance(self.raw, list):
+            time, raw = None if times is None else float(times[0]), self.raw[int(at[0])]
+            epsilon = float(allowance(setting, state, times)[0][0])
+            if self.paths is None:
+                sent, after = batches.step(setting, state, raw, randomness, time)
+            else:
+                sent, after = batches.observe(setting, state, self.paths[int(at[0])], raw.size, time)
+            return SentBatch(state, sent, epsilon), after
         if self.observed:
             claimed = None if self.claimed is None else self.claimed[at]
             return stream.observe(setting, state, self.raw[at], times, claimed)
         return stream.step(setting, state, self.raw[at], randomness, times)
-
-    def _batch(self, state: State, at: Places, randomness: Randomness) -> tuple[SentBatch, State]:
-        """One batch of one user."""
-        k = int(at[0])
-        setting, time = self.setting, None if self.times is None else float(self.times[k])
-        epsilon = float(allowance(setting, state, None if time is None else np.array([time]))[0][0])
-        if self.paths is not None:
-            sent, after = batches.observe(setting, state, self.paths[k], self.raw[k].size, time)
-        else:
-            sent, after = batches.step(setting, state, self.raw[k], randomness, time)
-        return SentBatch(state, sent, epsilon), after
 
     def _fails(self, fresh: Fresh, live: Live) -> InputError | None:
         """What is wrong with the new events, before any of them is drawn: their times, or how many they are."""

@@ -25,17 +25,7 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.randomness import User
 from seqveil.engine.releases import Accounts
-from seqveil.engine.store import (
-    NEW,
-    SALT_BYTES,
-    Damaged,
-    Entry,
-    Position,
-    StoreBusy,
-    Stored,
-    StoreError,
-    UserRow,
-)
+from seqveil.engine.store import NEW, SALT_BYTES, Damaged, Entry, Position, StoreBusy, Stored, StoreError, UserRow
 
 if TYPE_CHECKING:
     from seqveil.engine.packing import Sealing
@@ -342,7 +332,7 @@ class SqliteStore(SqliteRecords):
                 f"{self.name}: has a second name (a hard link), by which another process could draw what this one "
                 "draws; remove that name, or make a copy by `seqveil state backup`"
             )
-        killed = os.path.exists(f"{path}-lock") and size_of(path)  # or open, of which the lock says so
+        killed = size_of(f"{path}-lock") and size_of(path)  # or in use, as the lock will say
         self._lock = _locked(path, self.name)
         with ExitStack() as failing, disclosed(self.name):
             failing.callback(os.close, self._lock)
@@ -364,6 +354,7 @@ class SqliteStore(SqliteRecords):
             for pragma in PRAGMAS:
                 self.sql.execute(f"PRAGMA {pragma}").fetchall()
             self._written = self.sql.execute(WRITTEN).fetchone()
+            os.pwrite(self._lock, b"in use", 0)  # and the -wal is there
             failing.pop_all()
 
     def begin(self) -> None:
