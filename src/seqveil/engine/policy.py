@@ -97,12 +97,7 @@ class Policy:
         return self.epsilon if self.epsilon is not None else self.budget.epsilon
 
     def on(self, model: MarkovModel) -> Terms:
-        """What the policy means for this model, checked against it.
-
-        >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-        >>> Policy(epsilon=1.0).on(model).mechanism.name
-        'optimal'
-        """
+        """What the policy means for this model, checked against it."""
         met = self.__dict__.get("_met")
         if met is None or met.model is not model:
             met = self._meet(model)
@@ -300,11 +295,6 @@ def saved_terms(saved: Mapping[str, Any], model: MarkovModel, observers: Sequenc
     """The terms that `Terms.to_dict` gave the values of, for the model they were made with and no other.
 
     `observers` are the models of further observers, in any order, where there are some.
-
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> saved = Policy(epsilon=0.7, budget=3.0).on(model).to_dict()
-    >>> saved_terms(saved, model).to_dict() == saved
-    True
     """
     try:
         slots = model.alphabet.slots

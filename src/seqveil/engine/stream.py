@@ -146,11 +146,7 @@ def check_rows(rows: Rows, users: int) -> None:
 
 
 def rounds(users: Rows) -> list[Rows]:
-    """Positions of a chunk's events in rounds that hold each user once, in the order of the events.
-
-    >>> [r.tolist() for r in rounds(np.array([0, 1, 0, 0, 2]))]
-    [[0, 1, 4], [2], [3]]
-    """
+    """Positions of a chunk's events in rounds that hold each user once, in the order of the events."""
     if not users.size:
         return []
     if users.size <= FEW and len(set(users.tolist())) == users.size:  # as in most small calls: nothing to sort

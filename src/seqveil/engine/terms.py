@@ -186,11 +186,6 @@ def refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], name: str, i
     """Refuse to go on with what was begun on other terms; both are as `Terms.to_dict` gives them, or more.
 
     `name` is what was begun, `instead` what may be begun anew.
-
-    >>> refuse_other({"model": "m", "epsilon": 1.0}, {"model": "m", "epsilon": 2.0}, "s.db:", "a new one")
-    Traceback (most recent call last):
-    ...
-    seqveil.core.errors.InputError: s.db: was begun with another epsilon; use the policy of its first run, or a new one
     """
     if before["model"] != now["model"]:
         raise ModelError(f"{name} belongs to another model; use the one that it had or adopted last, or {instead}")
