@@ -57,7 +57,6 @@ class Live:
         width, self._epoch = packing.width(self._setting), packing.epoch_of(store.salt)
         self._room = max(1, memory // (2 * width + BESIDE)) if store.durable else sys.maxsize
         self.together = max(1, LARGE // width)  # users who take a step at once
-        self._remembers = not store.durable or store.sealing is not None  # else kernels go by symbol, from the first on
         self.state = State.start(self._setting, 0)
         self._ids, self._released, self._used = (np.zeros(0, np.int64) for _ in range(3))
         self._names: list[User] = []  # of each slot that was ever taken
@@ -96,8 +95,6 @@ class Live:
             raise InputError("expected users that are UTF-8 text or whole numbers; name them so") from None
         rows, slots = self._store.find(names), self._claim(names)
         self.state.put(slots, State.start(self._setting, len(names)))
-        if self.state.private.memory is not None and not self._remembers:
-            self.state.private.memory[slots] = LOST
         back: dict[int, list[tuple[int, UserRow]]] = {}  # by the size of the state: how far windows look back differs
         for slot, row in zip(slots.tolist(), rows, strict=True):
             self._ids[slot] = NEW if row is None else row.id
@@ -164,6 +161,14 @@ class Live:
             self._names[slot], self._slot[name], self._used[slot] = name, slot, self._now
         return np.array(slots, np.intp)
 
+    def recall(self, before: Live) -> None:
+        """Take over what is private of those who were live before another model was adopted: no store in memory has
+        it."""
+        if before.state.private.memory is not None:
+            slots, known = self.enter(list(before._slot)), before.state.private.memory
+            if self.state.private.memory is not None:
+                self.state.private.memory[slots] = known[np.array(list(before._slot.values()), np.intp)]
+
     # what calls do with them
 
     def move(self, slots: Slots, act: Act[Done], skips: Ints | None = None) -> Done:
@@ -211,7 +216,7 @@ class Live:
         for at in range(0, len(names), TOGETHER):
             some = list(names[at : at + TOGETHER])
             rows = [row for row in self._store.find(some) if row is not None]
-            state = replayed(self._history, [list(self._store.releases(row)) for row in rows], self._remembers)
+            state = replayed(self._history, [list(self._store.releases(row)) for row in rows])
             state = replace(state, spent=np.array([row.spent for row in rows]), ldp=np.array([row.ldp for row in rows]))
             states = packing.pack(state, self._epoch) if self._store.durable else b""
             ledger = np.array([row.id for row in rows]), some, np.array([row[1:3] for row in rows], np.int64)
@@ -234,7 +239,7 @@ def _beyond(setting: Terms, state: State) -> int:
     return int(past.sum())
 
 
-def replayed(history: Sequence[Terms], streams: Sequence[Sequence[Stored]], remembers: bool = True) -> State:
+def replayed(history: Sequence[Terms], streams: Sequence[Sequence[Stored]]) -> State:
     """The states under the last of these terms that releases imply, one row a stream, as any receiver computes them.
 
     Each release is taken in by the column of the kernel that it was drawn from: that of the terms it was made on, at
@@ -253,14 +258,13 @@ def replayed(history: Sequence[Terms], streams: Sequence[Sequence[Stored]], reme
             at, made = np.array(those, np.intp), [streams[row][turn] for row in those]
             codes, epsilons = np.array([each.code for each in made]), np.array([each.epsilon for each in made])
             times = None if made[0].time is None else np.array([each.time for each in made])
-            forgot, columns = None if remembers else np.ones(at.size, bool), np.zeros(0, np.int64)
             for k in range(model, len(history)):
                 terms, part = history[k], states[k].take(at)
                 part = stream.located(terms, skipped(terms, part, gap) if gap else part, times)
                 if k == model:
-                    seen, after = stream.observe(terms, part, codes, times, epsilons, forgot)
-                    columns = seen.columns
+                    seen, after = stream.observe(terms, part, codes, times, epsilons)
                 else:
+                    columns = seen.remembered if terms.remembered else seen.columns
                     after = stream.take_in(terms, part, columns, epsilons, times)[1]
                 states[k].put(at, after)
     return states[-1]

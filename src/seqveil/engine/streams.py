@@ -432,7 +432,10 @@ class CodeStreams:
                     users, beyond = users + entry.ids.size, beyond + past
                 if isinstance(self._store, SqliteStore):
                     erased = upkeep.adopt(self._store, history)
+            before = self._live
             self._go_on(history)
+            if not self._store.durable:
+                self._live.recall(before)
         return Adopted(users, erased, beyond)
 
     def _state_file(self, what: str) -> SqliteStore:

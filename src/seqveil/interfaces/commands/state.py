@@ -209,9 +209,9 @@ def adopt(
     the new model. They are exact, because the kernels that were used are known; budgets continue from the recomputed
     totals. Of erased releases only the LDP level is kept.
 
-    Without --model: accept a copy that was restored in place of the file, or a file that was truncated. Run the command
-    once, before the first release from that file. With a key, later events then use fresh randomness. What was released
-    after the copy was made is missing from its accounts: read docs/operations.md first.
+    Without --model: accept a copy that was restored in place of the file. Run the command once, before the first
+    release from that file. With a key, later events then use fresh randomness. What was released after the copy was
+    made is missing from its accounts: read docs/operations.md first.
 
     Close every program that has the file open first.
 
