@@ -20,15 +20,8 @@ import numpy as np
 from seqveil.core.errors import DataError, InputError, SeqveilError, UnknownSymbol, option
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
-from seqveil.core.randomness import (
-    KeyedRandomness,
-    Randomness,
-    SeededRandomness,
-    SystemRandomness,
-    User,
-    known_as,
-    user_name,
-)
+from seqveil.core.randomness import KeyedRandomness, Randomness, User, known_as, user_name
+from seqveil.core.randomness import randomness as seeded
 from seqveil.core.times import Time, seconds
 from seqveil.engine import upkeep
 from seqveil.engine.budget import TIMELESS
@@ -115,7 +108,7 @@ class CodeStreams:
             raise InputError(f'expected gaps to be "refuse" or "skip", got {gaps!r}')
         if key is not None and randomness is not None:
             raise InputError("pass a key or randomness, not both")
-        source = KeyedRandomness(key) if key is not None else randomness or SystemRandomness()
+        source = KeyedRandomness(key) if key is not None else randomness or seeded()
         path, kept = (store, None) if isinstance(store, str | os.PathLike) else (None, store or Memory())
         if kept is None or kept.durable:
             if setting.in_blocks and not isinstance(source, KeyedRandomness):
@@ -485,7 +478,7 @@ class Streams(CodeStreams):
         seed: int | None = None,
         **shorthand: Any,
     ) -> None:
-        terms, chosen = policy_of(policy, shorthand).on(model), None if seed is None else SeededRandomness(seed)
+        terms, chosen = policy_of(policy, shorthand).on(model), None if seed is None else seeded(seed)
         super().__init__(terms, store, chosen, key=key, gaps=gaps, memory=memory, must_exist=must_exist)
 
     @property
