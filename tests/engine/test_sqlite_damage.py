@@ -229,18 +229,6 @@ def test_a_kill_alone_loses_nothing(tmp_path):
     assert [each.name for each in path.parent.iterdir()] == ["s.db"]
 
 
-def test_a_missing_wal_is_noticed(tmp_path):
-    path = killed(tmp_path)
-    path.with_name("s.db-wal").unlink()
-    for _ in range(2):
-        with pytest.raises(StoreError, match=r"s.db-wal is missing.*put it back, or remove s.db-lock") as refused:
-            opened(path)
-        assert "\n" not in str(refused.value)
-    path.with_name("s.db-lock").unlink()
-    with pytest.raises(DataError, match="there is none or it is empty"):  # nothing was copied out of the -wal yet
-        opened(path, must_exist=True)
-
-
 @pytest.mark.parametrize("how", ["empty", "missing"])
 def test_a_file_that_is_gone_beside_its_wal_does_not_begin_anew(tmp_path, how):
     path = killed(tmp_path)

@@ -21,7 +21,7 @@ from seqveil.core.randomness import KeyedRandomness, Randomness, User, rows
 from seqveil.core.secrets import SecretTrackers
 from seqveil.engine import batches, blocks, packing, stream
 from seqveil.engine.blocks import Made, ReleasedInBlocks
-from seqveil.engine.releases import EARLIER, Path, Releases
+from seqveil.engine.releases import EARLIER, InBlocks, Path, Releases
 from seqveil.engine.store import ERASED, GAP, NEW, Entry, Erased, StateStore, Stored, UserRow, batch_text, with_gaps
 from seqveil.engine.stream import LOST, NOTHING, REFUSED, Done, State, Terms, allowance, skipped
 from seqveil.engine.stream import rounds as rounds_of
@@ -80,9 +80,10 @@ class Live:
         self._used[found] = self._now
         return found
 
-    def undo(self, names: Sequence[User]) -> None:
-        """After a call that failed: what is here may be ahead of a durable store, which is then read again."""
-        self._forget(names if self._store.durable else [n for n in names if self._store.find([n])[0] is None])
+    def undo(self, names: Sequence[User], moved: bool = True) -> None:
+        """After a call that failed: what has moved may be ahead of a durable store, which is then read again."""
+        new = [name for name in names if name in self._slot and self._ids[self._slot[name]] == NEW]
+        self._forget(names if moved and self._store.durable else new)
 
     def _forget(self, names: Sequence[User]) -> None:
         self._free += [self._slot.pop(name) for name in dict.fromkeys(names) if name in self._slot]
@@ -372,6 +373,15 @@ class SentBatch(NamedTuple):
 
 
 Seen = Callable[[list[User], Made | SentBatch], None]
+
+
+def nothing_yet(terms: Terms, seqs: Ints) -> Releases:
+    """Releases of events with these numbers before any is made."""
+    count = seqs.size
+    sent: list[tuple[Path, Ints] | None] | None = [None] * count if terms.in_batches else None
+    blocks = InBlocks(np.full(count, -1), np.full(count, -1), np.zeros(count)) if terms.in_blocks else None
+    drawn = np.full(count, REFUSED), seqs, np.zeros(count), np.zeros(count, bool), np.full(count, np.nan)
+    return Releases(*drawn, sent, None, blocks)
 
 
 @dataclass(frozen=True, eq=False)

@@ -55,15 +55,6 @@ class Releases:
     alphabet: Symbols | None = None  # what the codes stand for, where that is known
     blocks: InBlocks | None = None  # where events share an ε
 
-    @classmethod
-    def start(cls, terms: Terms, seqs: Ints) -> Releases:
-        """Of events with these numbers, before any is made."""
-        count = seqs.size
-        sent: list[tuple[Path, Ints] | None] | None = [None] * count if terms.in_batches else None
-        blocks = InBlocks(np.full(count, -1), np.full(count, -1), np.zeros(count)) if terms.in_blocks else None
-        drawn = np.full(count, REFUSED), seqs, np.zeros(count), np.zeros(count, bool), np.full(count, np.nan)
-        return cls(*drawn, sent, None, blocks)
-
     def __len__(self) -> int:
         return self.codes.size
 

@@ -332,16 +332,9 @@ class SqliteStore(SqliteRecords):
                 f"{self.name}: has a second name (a hard link), by which another process could draw what this one "
                 "draws; remove that name, or make a copy by `seqveil state backup`"
             )
-        killed = size_of(f"{path}-lock") and size_of(path)  # or in use, as the lock will say
         self._lock = _locked(path, self.name)
         with ExitStack() as failing, disclosed(self.name):
-            failing.callback(os.close, self._lock)
-            if killed and not os.path.exists(f"{path}-wal"):
-                raise StoreError(
-                    f"{self.name}: was in use when its process ended, and {self.name}-wal is missing, with what was "
-                    f"committed last; put it back, or remove {self.name}-lock to go on without"
-                )
-            failing.callback(self._unlink)
+            failing.callback(self._unlock)
             with suppress(FileExistsError):
                 make_private(path)  # what was drawn but never committed may lie in it
             self._place = self._placed()
@@ -354,7 +347,6 @@ class SqliteStore(SqliteRecords):
             for pragma in PRAGMAS:
                 self.sql.execute(f"PRAGMA {pragma}").fetchall()
             self._written = self.sql.execute(WRITTEN).fetchone()
-            os.pwrite(self._lock, b"in use", 0)  # and the -wal is there
             failing.pop_all()
 
     def begin(self) -> None:
@@ -400,13 +392,13 @@ class SqliteStore(SqliteRecords):
         """Copy the -wal into the file and close it; others may then open it."""
         with suppress(sqlite3.Error):
             self.sql.execute(CHECKPOINT).fetchall()
-        self._unlink()  # before the -wal goes, which a lock without one would be missing
         self.sql.close()
-        os.close(self._lock)
+        self._unlock()
 
-    def _unlink(self) -> None:
+    def _unlock(self) -> None:
         with suppress(OSError):
             os.unlink(f"{self.path}-lock")  # before it is let go, so that nobody else's is taken away
+        os.close(self._lock)
 
     def rewritten(self) -> None:
         """Write the file anew, outside a transaction: nothing of who was erased is left in it, nor in its -wal."""

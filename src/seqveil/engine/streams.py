@@ -25,7 +25,7 @@ from seqveil.core.randomness import randomness as seeded
 from seqveil.core.times import Time, seconds
 from seqveil.engine import upkeep
 from seqveil.engine.budget import TIMELESS
-from seqveil.engine.calls import NEXT, Call, Gaps, Live, Seen
+from seqveil.engine.calls import NEXT, Call, Gaps, Live, OutOfOrder, Seen, nothing_yet
 from seqveil.engine.policy import Policy, policy_of
 from seqveil.engine.releases import Account, Accounts, Release, Releases
 from seqveil.engine.secrets import SecretTotal, totals
@@ -249,7 +249,7 @@ class CodeStreams:
             stamps = None if times is None else seconds(times)
             if stamps is None or stamps.shape != (count,):
                 raise InputError(TIMELESS_SECRETS if self.setting.clocked else TIMELESS)
-        made = Releases.start(self.setting, numbers.astype(np.int64))
+        made = nothing_yet(self.setting, numbers.astype(np.int64))
         return Call(self.setting, names, stamps, made, raw, seen=self._seen, **how)
 
     def _run(self, call: Call, positions: Noted = None) -> Releases:
@@ -264,9 +264,9 @@ class CodeStreams:
                     if call.names:
                         failure = call.play(self._live, self._store, self._randomness, self.gaps)
                     failure = failure or self._note_positions(made, positions)
-            except BaseException:
-                # the disk failed, whatever was drawn; what is live may be ahead of the file, so it is read again
-                self._live.undo(call.names)
+            except BaseException as error:
+                # the order was wrong; or the disk failed, whatever was drawn
+                self._live.undo(call.names, moved=not isinstance(error, OutOfOrder))
                 raise
             if failure is None:
                 self.committed = time.time()
