@@ -230,8 +230,10 @@ def erase_from(store: SqliteStore, names: Sequence[str], key: bytes | None) -> i
             if row is not None and not row.erased and store.hasher is not None:
                 releases += _erase(store, row, store.hasher(name))
         for fact, value in store.facts().items():  # what bridges keep of a user has the name in it
-            event = next(iter(json.loads(value)), "") if fact.endswith(NUMBERS) and str(value)[:1] == "{" else ""
-            if fact.partition(LATEST)[2] in wanted or event.partition("/")[2] in wanted:
+            _, bridge, user = fact.partition(LATEST)
+            if fact.endswith(NUMBERS) and str(value)[:1] == "{":
+                _, bridge, user = next(iter(json.loads(value)), "").partition("/")
+            if bridge and user in wanted:
                 store.set_facts({fact: None})
         store.begin_epoch()  # who comes back then draws from other randomness
     store.rewritten()
