@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference import streams as ref
-from seqveil import MarkovModel, Session, mechanisms
+from seqveil import MarkovModel, mechanisms
 from seqveil.core.composition import compose, passing
 from seqveil.core.errors import InputError
 
@@ -122,4 +122,3 @@ def test_compositions_hold_for_every_epsilon(epsilon):
         total = compose(epsilon, releases)
         assert total.basic == releases * epsilon
         assert 0.0 <= total.best <= total.basic
-    assert Session(PAIR, mechanism="tree", epsilon=32.0, batch=2).compose(3).best <= 96.0

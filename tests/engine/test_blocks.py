@@ -14,7 +14,7 @@ from reference.blocks import every_path
 from seqveil import MarkovModel, Policy, Session, Streams, secrets
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.randomness import KeyedRandomness, SeededRandomness
-from seqveil.engine import blocks, packing
+from seqveil.engine import blocks
 from seqveil.engine.budget import Budget
 from seqveil.engine.policy import saved_terms
 from seqveil.engine.store import GAP
@@ -88,7 +88,6 @@ def test_a_session_releases_in_blocks_and_its_account_is_that_of_blocks():
         assert session.belief.sum() == pytest.approx(1.0)
     account = session.account
     assert (account.events, account.releases, account.epsilon_spent, account.ldp) == (10, 10, 6.0, 12.0)
-    assert session.compose(10).basic == 6.0
     with pytest.raises(InputError, match="has no kernel of its own"):
         session.kernel()
 
@@ -193,10 +192,7 @@ def test_streams_release_each_user_as_a_session_would(model, gaps, memory):
 
 
 @pytest.mark.parametrize("model", [CHAIN, HOLES])
-@pytest.mark.parametrize("small", [True, False])
-def test_a_state_file_goes_on_inside_a_block_wherever_its_process_dies(tmp_path, monkeypatch, model, small):
-    if not small:  # as of large alphabets: users come back by replay
-        monkeypatch.setattr(packing, "SMALL", 0)
+def test_a_state_file_goes_on_inside_a_block_wherever_its_process_dies(tmp_path, model):
     terms, events = Policy(epsilon=2.0, block=4, budget=WINDOWED).on(model), events_of(3, 9, skip=True)
     expected, states = twin(terms, events)
     path, found = tmp_path / "state.db", []
@@ -336,12 +332,10 @@ def test_a_window_counts_each_block_that_reaches_into_it_whole_gaps_or_not(seed)
     assert 2.0 < max(sums) <= 2.5
 
 
-@pytest.mark.parametrize("small", [True, False])
 @pytest.mark.parametrize("limit", [{"total": 2.0}, {"ldp_total": 4.0}, {"per_window": 2.0, "releases": 20}])
 @pytest.mark.parametrize("when_spent", ["hold", "stop"])
-def test_a_block_that_was_cut_when_nothing_was_left_never_runs_again(tmp_path, monkeypatch, small, limit, when_spent):
-    """Its state is packed or replayed, and receivers follow it by the ε of the record."""
-    monkeypatch.setattr(packing, "SMALL", packing.SMALL if small else 0)
+def test_a_block_that_was_cut_when_nothing_was_left_never_runs_again(tmp_path, limit, when_spent):
+    """Its state is packed, and receivers follow it by the ε of the record."""
     key, policy = bytes(range(32)), Policy(epsilon=2.0, block=4, budget=Budget(**limit, when_spent=when_spent))
     made = []
     with CodeStreams.open(tmp_path / "s.db", policy.on(CHAIN), key=key) as streams:

@@ -327,11 +327,10 @@ def terms_of(secrets, **more):
     return sv.Policy(secrets=secrets, mechanism="guarded", side_information=0, **more).on(MODEL)
 
 
-@pytest.mark.parametrize("kind", ["memory", pytest.param("replayed file", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["memory", pytest.param("file", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", KEPT)
-def test_accounts_of_streams_are_those_of_the_steps_on_every_outcome(kind, name, tmp_path, monkeypatch):
-    """Wherever streams are kept: a file is closed and opened again after every event, and replayed."""
-    monkeypatch.setattr(packing, "SMALL", 0)
+def test_accounts_of_streams_are_those_of_the_steps_on_every_outcome(kind, name, tmp_path):
+    """Wherever streams are kept: a file is closed and opened again after every event."""
     setting = terms_of(KEPT[name])
     held = CodeStreams(setting)
     found = {(): stream.State.start(setting)}

@@ -200,9 +200,14 @@ def test_a_file_that_must_exist_is_not_begun(tmp_path):
             CodeStreams.open(path, plain(), must_exist=True)
         assert not [each for each in tmp_path.iterdir() if each != path]
         path.touch()
-    sqlite.SqliteStore(path).close()  # tables alone, as a power cut leaves them in the first moment
+    with sqlite3.connect(path) as sql:  # a file of SQLite in which nothing was ever written
+        sql.execute("VACUUM")
+    sql.close()
+    before = path.read_bytes()
     with pytest.raises(DataError, match="there is none or it is empty"):
         CodeStreams.open(path, plain(), must_exist=True)
+    assert path.read_bytes() == before != b""
+    assert list(tmp_path.iterdir()) == [path]
     with CodeStreams.open(path, plain()) as first:
         assert first.begun
     with CodeStreams.open(path, plain(), must_exist=True) as again:

@@ -14,17 +14,17 @@ from seqveil.core.errors import GuaranteeError, InputError
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import KeyedRandomness
 from seqveil.core.secrets import always, ever
-from seqveil.engine import packing, stream
+from seqveil.engine import stream
 from seqveil.engine.budget import Budget
 from seqveil.engine.calls import OutOfOrder
 from seqveil.engine.packing import Sealing
 from seqveil.engine.policy import Policy
 from seqveil.engine.releases import EARLIER
-from seqveil.engine.sqlite import SqliteStore, checksum
+from seqveil.engine.sqlite import checksum
 from seqveil.engine.store import GAP, Damaged, Memory, StateStore
 from seqveil.engine.stream import REFUSED, Private
 from seqveil.engine.streams import CodeStreams
-from seqveil.engine.upkeep import verify
+from seqveil.engine.upkeep import opened, verify
 from seqveil.interfaces.spark.operator import SparkStore
 from served import words_setting
 
@@ -53,10 +53,7 @@ class Kinds:
         return Memory()
 
     def file(self, setting) -> StateStore:
-        file = SqliteStore(self.folder / "s.db")
-        with file.transaction():
-            file.settle_epoch()
-        return file
+        return opened(self.folder / "s.db", setting, True, None, False)
 
     def spark(self, setting) -> StateStore:
         return SparkStore(self.kept, b"salt")
@@ -72,14 +69,6 @@ def kind(name_of, tmp_path):
     return getattr(Kinds(tmp_path), name_of)
 
 
-@pytest.fixture(params=[True, False], ids=["small", "large"])
-def size(request, monkeypatch):
-    """Whether states are small enough to be kept as they are."""
-    if not request.param:
-        monkeypatch.setattr(packing, "SMALL", 0)
-    return request.param
-
-
 def randomness():
     return KeyedRandomness.seeded(1)
 
@@ -93,7 +82,7 @@ def events(setting, count=40, seed=0):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize(("cut", "memory"), [(40, 1 << 20), (7, 1 << 20), (5, 1)])
-def test_every_store_gives_the_same_releases_and_standings(kind, size, name, cut, memory):
+def test_every_store_gives_the_same_releases_and_standings(kind, name, cut, memory):
     """However calls are cut, with room for all users or for one."""
     setting = SETTINGS[name]
     users, raw = events(setting)
@@ -129,7 +118,7 @@ def test_a_call_that_cannot_be_leaves_no_user_behind(kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["symbols", "batches", "guarded", "withheld"])
-def test_an_event_that_comes_again_is_not_drawn_again(kind, size, name):
+def test_an_event_that_comes_again_is_not_drawn_again(kind, name):
     """Where the releases are kept they are given back; where not, all there is to say is that there was one."""
     setting = SETTINGS[name]
     users, raw = events(setting, 9)
@@ -149,7 +138,7 @@ def test_an_event_that_comes_again_is_not_drawn_again(kind, size, name):
     streams.close()
 
 
-def test_releases_are_disclosed_where_they_are_kept(kind, name_of, size):
+def test_releases_are_disclosed_where_they_are_kept(kind, name_of):
     setting = SETTINGS["symbols"]
     streams = CodeStreams(setting, kind(setting), randomness(), gaps="skip")
     made = streams.release(["ann"] * 70, np.arange(70) % 3, seqs=[*range(69), 70])
@@ -166,7 +155,7 @@ def test_releases_are_disclosed_where_they_are_kept(kind, name_of, size):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
-def test_what_lasts_goes_on_as_if_it_had_been_kept_open(tmp_path, size, name):
+def test_what_lasts_goes_on_as_if_it_had_been_kept_open(tmp_path, name):
     setting = SETTINGS[name]
     users, raw = events(setting)
     whole = CodeStreams(setting, randomness=randomness()).release(users, raw).paths
@@ -202,7 +191,7 @@ def test_what_was_drawn_before_a_failure_stands(kind, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["symbols", "window", "batches", "guarded", "withheld"])
 @pytest.mark.parametrize(("cut", "memory"), [(40, 1 << 20), (7, 1 << 20), (13, 1)])
-def test_an_observer_reaches_the_same_standings(kind, size, name, cut, memory):
+def test_an_observer_reaches_the_same_standings(kind, name, cut, memory):
     """However the releases are cut, with room for all users or for one."""
     setting = SETTINGS[name]
     users, raw = events(setting)
@@ -299,7 +288,7 @@ def test_what_is_sealed_opens_for_the_same_user_and_event_alone():
         (Sealing(KEY, b"another file"), "ann", 5, closed),
     ]
     for opening, user, step, content in others:
-        with pytest.raises(Damaged, match=r"does not open: .* Use the key of the state file, or restore") as refused:
+        with pytest.raises(Damaged, match=r"does not open .* Use the key of the state file, or restore") as refused:
             opening.open(user, step, content)
         assert refused.value.users == (user,)
         assert "\n" not in str(refused.value)

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from reference import streams as ref
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import KeyedRandomness
-from seqveil.engine import packing, sqlite
+from seqveil.engine import sqlite
 from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.store import StoreError
@@ -43,8 +43,6 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self.folder, self.patch = Path(tempfile.mkdtemp()), pytest.MonkeyPatch()
         self.crashes, self.clock, self.calls, self.store = 0, 0.0, [], None
-        if self.large:  # users come back by replay
-            self.patch.setattr(packing, "SMALL", 0)
 
     @initialize(kind=st.sampled_from(list(SETTINGS)), gaps=st.sampled_from(["refuse", "skip"]), zeros=st.booleans())
     def begin(self, kind, gaps, zeros):
@@ -66,7 +64,7 @@ class Machine(RuleBasedStateMachine):
 
     def reopen(self):
         self.path.parent.mkdir(exist_ok=True)
-        room = 150 if self.large else 1 << 20  # for one or two large states, so that users are put aside and come back
+        room = 150 if self.large else 1 << 20  # for one or two states
         self.store = CodeStreams.open(
             self.path, self.setting, randomness=KeyedRandomness.seeded(1), gaps=self.gaps, memory=room
         )
@@ -157,7 +155,7 @@ class Machine(RuleBasedStateMachine):
 
 
 class LargeMachine(Machine):
-    """States too large to keep: users come back by replay."""
+    """Little room: users are put aside and come back."""
 
     large = True
 

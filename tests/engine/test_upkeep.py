@@ -23,7 +23,6 @@ from seqveil.engine.releases import EARLIER
 from seqveil.engine.store import Damaged, Erased, NoLongerKept, StoreBusy, StoreError
 from seqveil.engine.streams import CodeStreams
 from seqveil.engine.upkeep import erase, facts_of, verify
-from seqveil.interfaces.cli import main
 
 KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
 CHAIN = MarkovModel(*ref.random_chain(np.random.default_rng(1), 3, 1, zeros=True))
@@ -54,7 +53,7 @@ def test_nothing_of_a_person_is_left_in_the_file(tmp_path):
             streams.release(["zq-ann", f"user {k}"], [0, 1])
     filled(path, events=20)
     assert b"zq-ann" in bytes_of(path)
-    assert erase(path, ["zq-ann"], KEY) == (40, [])
+    assert erase(path, ["zq-ann"], KEY) == 40
     assert b"zq-ann" not in bytes_of(path)
     assert list(tmp_path.glob("s.db-*")) == []
     found = verify(path)
@@ -228,21 +227,6 @@ def test_whose_ledger_it_is_follows_from_file_and_key_together(tmp_path):
     assert len(hashes) == 4
 
 
-def test_positions_that_have_the_name_are_disclosed(tmp_path, capsys):
-    path = tmp_path / "s.db"
-    with opened(path, key=None) as streams:
-        streams.release(
-            ["zé"], [0], positions={"plain": "row of zé", "json": '{"z\\u00e9": 1}', "number": 7, "b": b"x"}
-        )
-    assert main(["state", "erase", str(path), "zé"]) == 0
-    disclosed = capsys.readouterr().err
-    assert ("what plain wrote" in disclosed, "what json wrote" in disclosed, disclosed.count("note:")) == (
-        True,
-        True,
-        2,
-    )
-
-
 def test_a_name_that_looks_like_a_hash_is_a_name(tmp_path):
     path = tmp_path / "s.db"
     filled(path, events=2)
@@ -263,7 +247,7 @@ def test_who_was_erased_and_comes_back_draws_from_other_randomness(tmp_path, run
     epoch = facts_of(path)["epoch"]
     if running:
         with opened(path) as streams:
-            assert streams.erase(["zq-ann"]) == (2, [])
+            assert streams.erase(["zq-ann"]) == 2
             assert streams.names() == ["bob"]
     else:
         erase(path, ["zq-ann"], KEY)

@@ -44,8 +44,8 @@ class Budget:
       The exact leakage is the worst over all sequences, so it may well pass the total.
     - `when_spent`: "hold" repeats the best guess under the belief, which is free; "stop" releases nothing more.
 
-    >>> Budget(total=3.0).allow(np.array([1.0, 1.0]), np.array([0.0, 2.5]), np.zeros(2)).tolist()
-    [1.0, 0.5]
+    >>> Budget(total=20.0, over=500).epsilon
+    0.04
     """
 
     total: float | None = None
@@ -60,7 +60,10 @@ class Budget:
     def __post_init__(self) -> None:
         for name in ("total", "per_window", "seconds", "ldp_total", "delta"):
             if getattr(self, name) is not None:  # as one type: 9 and 9.0 are the same promise, and are written alike
-                object.__setattr__(self, name, _positive(name, getattr(self, name)))
+                given, number = getattr(self, name), as_number(getattr(self, name))
+                if not 0.0 < number < math.inf:
+                    raise InputError(f"expected {name} to be a finite number above 0, got {given}")
+                object.__setattr__(self, name, number)
         if self.releases is not None:
             whole_number("releases", self.releases)
         if self.when_spent not in ("hold", "stop"):
@@ -72,9 +75,6 @@ class Budget:
             )
         if self.releases is not None and self.seconds is not None:
             raise InputError("a window is counted in releases or in seconds, not both")
-        self._check_over()
-
-    def _check_over(self) -> None:
         if self.over is not None:
             whole_number("over", self.over)
         if self.delta is not None and self.delta >= 1:
@@ -87,11 +87,7 @@ class Budget:
 
     @property
     def epsilon(self) -> float | None:
-        """The ε of each release that the budget chooses; None where it chooses none.
-
-        >>> Budget(total=20.0, over=500).epsilon
-        0.04
-        """
+        """The ε of each release that the budget chooses; None where it chooses none."""
         if self.total is None or self.over is None:
             return None
         return epsilon_for(self.total, self.over, self.delta)
@@ -166,9 +162,6 @@ class Budget:
         """Refuse, before anything of a call is drawn, times that a budget per seconds cannot use.
 
         `latest`: for each event, the last time of its user before the call.
-
-        >>> budget = Budget(per_window=1.0, seconds=60)
-        >>> budget.check_times(np.array([0, 1, 0]), np.array([5.0, 1.0, 6.0]), np.array([5.0, -np.inf, 5.0]))
         """
         if self.seconds is None or not users.size:
             return
@@ -190,12 +183,9 @@ class Budget:
         return np.maximum(0.0, (math.inf if self.ldp_total is None else self.ldp_total) - most) * (1 - 4 * UNIT)
 
 
-def _positive(name: str, value: object) -> float:
-    if isinstance(value, int | float | np.number) and not isinstance(value, bool):
-        number = float(value)
-        if math.isfinite(number) and number > 0:
-            return number
-    raise InputError(f"expected {name} to be a finite number above 0, got {value}")
+def as_number(value: object) -> float:
+    """The number that something is; NaN for what is none."""
+    return float(value) if isinstance(value, int | float | np.number) and not isinstance(value, bool) else math.nan
 
 
 @dataclass(frozen=True, eq=False)

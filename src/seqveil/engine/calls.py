@@ -5,10 +5,10 @@ store; which of a call's events are new, what is drawn for them, and what comes 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +23,8 @@ from seqveil.engine import batches, blocks, packing, stream
 from seqveil.engine.blocks import Made, ReleasedInBlocks
 from seqveil.engine.releases import EARLIER, InBlocks, Path, Releases
 from seqveil.engine.store import ERASED, GAP, NEW, Entry, Erased, StateStore, Stored, UserRow, batch_text, with_gaps
-from seqveil.engine.stream import LOST, NOTHING, REFUSED, Done, Private, State, Terms, allowance, skipped
+from seqveil.engine.stream import LOST, NOTHING, REFUSED, Done, State, Terms, allowance, skipped
 from seqveil.engine.stream import rounds as rounds_of
-
-if TYPE_CHECKING:
-    from seqveil.engine.sqlite import SqliteRecords
 
 Gaps = Literal["refuse", "skip"]
 Places = NDArray[np.intp]
@@ -35,6 +32,7 @@ MOST_SKIPPED = 10_000  # events that one event may leave out
 MOST_WATCHED = 500  # the same with declared secrets, whose accounts move step by step
 NEXT = -1  # in place of sequence numbers that the caller leaves out
 BESIDE = 600  # bytes a live user takes beside its state
+LARGE = 1 << 26  # bytes of the states that take a step at once, which makes many times as many
 TOGETHER = 1000  # users that are replayed side by side
 NONE = np.zeros(0, np.int64)
 NO_RELEASES: tuple[Any, ...] = (NONE, NONE, NONE, NONE, np.zeros(0), None, None)  # their columns
@@ -51,20 +49,14 @@ class Live:
     Parameters:
         history: the terms of all users, after those that they had with earlier models.
         store: where they wait.
-        memory: bytes that live states may take. Where the store is memory itself, small states all stay live.
+        memory: bytes that live states may take, where the store is not memory itself; those of one call always fit.
     """
 
     def __init__(self, history: Sequence[Terms], store: StateStore, memory: int) -> None:
         self._history, self._setting, self._store = history, history[-1], store
-        width, self._small = packing.width(self._setting), packing.small(self._setting)
-        # as it is; else users come back by replay of their releases
-        self._kept = self._small or not store.durable or not store.keeps_releases
-        self._epoch = packing.epoch_of(store.salt)
-        self._private: dict[User, Private] = {}  # of those who wait in memory
-        self.room = max(1, memory // (2 * width + BESIDE if self._small else 4 * width))
-        if self._small and not store.durable:
-            self.room = sys.maxsize
-        self._remembers = not store.durable or store.sealing is not None  # else kernels go by symbol, from the first on
+        width, self._epoch = packing.width(self._setting), packing.epoch_of(store.salt)
+        self._room = max(1, memory // (2 * width + BESIDE)) if store.durable else sys.maxsize
+        self.together = max(1, LARGE // width)  # users who take a step at once
         self.state = State.start(self._setting, 0)
         self._ids, self._released, self._used = (np.zeros(0, np.int64) for _ in range(3))
         self._names: list[User] = []  # of each slot that was ever taken
@@ -76,7 +68,7 @@ class Live:
         return len(self._slot)
 
     def enter(self, names: Sequence[User]) -> Slots:
-        """The slots of these users, made live where they are not; at most `room` different ones."""
+        """The slots of these users, made live where they are not."""
         self._now += 1
         slots = list(map(self._slot.get, names))
         if None in slots:
@@ -88,9 +80,10 @@ class Live:
         self._used[found] = self._now
         return found
 
-    def undo(self, names: Sequence[User]) -> None:
-        """After a call that failed: what is here may be ahead of a durable store, which is then read again."""
-        self._forget(names if self._store.durable else [n for n in names if self._store.find([n])[0] is None])
+    def undo(self, names: Sequence[User], moved: bool = True) -> None:
+        """After a call that failed: what has moved may be ahead of a durable store, which is then read again."""
+        new = [name for name in names if name in self._slot and self._ids[self._slot[name]] == NEW]
+        self._forget(names if moved and self._store.durable else new)
 
     def _forget(self, names: Sequence[User]) -> None:
         self._free += [self._slot.pop(name) for name in dict.fromkeys(names) if name in self._slot]
@@ -103,8 +96,6 @@ class Live:
             raise InputError("expected users that are UTF-8 text or whole numbers; name them so") from None
         rows, slots = self._store.find(names), self._claim(names)
         self.state.put(slots, State.start(self._setting, len(names)))
-        if self.state.private.memory is not None and not self._remembers:
-            self.state.private.memory[slots] = LOST
         back: dict[int, list[tuple[int, UserRow]]] = {}  # by the size of the state: how far windows look back differs
         for slot, row in zip(slots.tolist(), rows, strict=True):
             self._ids[slot] = NEW if row is None else row.id
@@ -115,71 +106,69 @@ class Live:
                 back.setdefault(len(row.state), []).append((slot, row))
         for group in back.values():
             at, known = np.array([slot for slot, _ in group], np.intp), [row for _, row in group]
-            self.state.put(at, restored(self._history, self._store, known, self._kept, self._remembers))
+            if self._store.durable:
+                self.state.put(at, packing.unpack(self._setting, known))
+            else:  # memory has adopted another model
+                self.state.put(at, replayed(self._history, [list(self._store.releases(row)) for row in known]))
             for slot, row in group:
                 self._find_private(slot, row)
 
     def _find_private(self, slot: int, row: UserRow) -> None:
-        """What is private of a user who comes back: from memory, or opened; the bit of a block follows from the key.
+        """What is private of a user who comes back is opened; the bit of a block follows from the key.
 
         Where nothing was sealed, kernels go by symbol alone from the next event on. A block that was begun in another
         epoch has lost its bit, and is cut.
         """
-        name, at, sealing, memory = self._names[slot], np.array([slot]), self._store.sealing, self.state.private.memory
-        waiting = self._private.pop(name, None)
-        if waiting is not None:
-            self.state.put(at, replace(self.state.take(at), private=waiting))
-        elif memory is not None:
+        sealing, memory, at = self._store.sealing, self.state.private.memory, np.array([slot])
+        if memory is not None:
             memory[slot] = LOST
             if sealing is not None and row.sealed is not None:
-                memory[slot] = sealing.open(name, row.events, row.sealed)
-        if self._setting.in_blocks and self._store.durable and not packing.of_epoch(row, self._epoch):
+                memory[slot] = sealing.open(self._names[slot], row.events, row.sealed)
+        if self._setting.in_blocks and np.frombuffer(row.state[-8:], "<f8")[0] != self._epoch:
             self.state.put(at, blocks.cut(self._setting, self.state.take(at)))
 
     def _return(self, slot: int, row: UserRow) -> None:
         """Someone who was erased comes back: a new stream, whose budget goes on."""
-        if self._setting.trackers is not None or not self._small:
+        if self._setting.trackers is not None:
             name = self._names[slot]
             self._forget([name])
             raise Erased(
-                f"{self._store.name}: a user was erased, and with declared secrets or states this large nothing more "
-                "can be released of this user; all others go on",
+                f"{self._store.name}: a user was erased, and with declared secrets nothing more can be released of "
+                "this user; all others go on",
                 [name],
             )
         stub = next(self._store.releases(row), None)
         self.state.put(np.array([slot], np.intp), packing.returned(self._setting, row, stub))
 
     def _claim(self, names: list[User]) -> Slots:
-        """Free slots for these users, others put aside where there is no room."""
-        missing, size = len(names) - len(self._free), len(self._names)
-        if missing > 0 and size < self.room:
-            more = min(self.room - size, max(missing, size, 64))
+        """Free slots for these users; where there is no room, those who were here longest ago leave."""
+        lacking, size = len(self._slot) + len(names) - self._room, len(self._names)
+        if lacking > 0:
+            taken = np.array(list(self._slot.values()), np.intp)
+            idle = taken[self._used[taken] < self._now]
+            leaving = idle[np.argsort(self._used[idle], kind="stable")][: max(lacking, self._room // 8)]
+            self._forget([self._names[k] for k in leaving.tolist()])
+        missing = len(names) - len(self._free)
+        if missing > 0:
+            more = max(missing, min(self._room - size, max(size, 64)))
             self.state = self.state.join(State.start(self._setting, more))
             self._ids, self._released, self._used = (
                 np.concatenate([each, np.zeros(more, np.int64)]) for each in (self._ids, self._released, self._used)
             )
             self._free += range(size + more - 1, size - 1, -1)
             self._names += [""] * more
-        if len(self._free) < len(names):
-            self._put_aside(len(names) - len(self._free))
         slots = [self._free.pop() for _ in names]
         for name, slot in zip(names, slots, strict=True):
             self._names[slot], self._slot[name], self._used[slot] = name, slot, self._now
         return np.array(slots, np.intp)
 
-    def _put_aside(self, lacking: int) -> None:
-        """Make room: those who were here longest ago leave."""
-        taken = np.array(list(self._slot.values()), np.intp)
-        idle = taken[self._used[taken] < self._now]
-        idle = idle[np.argsort(self._used[idle], kind="stable")]
-        leaving = idle[: max(lacking, self.room // 8 if self._small else 0)]
-        if not self._store.durable:
-            for slot in leaving.tolist() if self._setting.in_blocks or self._setting.remembered else ():
-                self._private[self._names[slot]] = self.state.take(np.array([slot], np.intp)).private
-            begun = leaving[self.state.steps[leaving] > 0]
-            if begun.size:
-                self._store.append(self._entry(begun, self._packed(begun), *NO_RELEASES))
-        self._forget([self._names[k] for k in leaving.tolist()])
+    def recall(self, before: Live) -> None:
+        """Take over what is private of those who were live before another model was adopted: no store in memory has
+        it."""
+        if before.state.private.memory is not None:
+            slots, known = self.enter(list(before._slot)), before.state.private.memory
+            if self.state.private.memory is not None:
+                self.state.private.memory[slots] = known[np.array(list(before._slot.values()), np.intp)]
 
     # what calls do with them
 
@@ -196,10 +185,6 @@ class Live:
         self.state.put(slots, after)
         return made
 
-    def known_seqs(self, names: Sequence[User]) -> dict[User, int]:
-        """The sequence number that comes next of those users who are live."""
-        return {name: int(self.state.steps[self._slot[name]]) for name in names if name in self._slot}
-
     def trackers(self, name: User) -> SecretTrackers | None:
         """The accounts of declared secrets of a user whom the store knows; None where no secret is declared."""
         slot = self.enter([name])[0]  # which may bring other arrays
@@ -211,24 +196,16 @@ class Live:
         np.add.at(self._released, slots[codes >= 0], 1)
         places = {slot: place for place, slot in enumerate(dict.fromkeys(slots.tolist()))}
         touched, owners = np.array(list(places), np.intp), np.array([places[slot] for slot in slots.tolist()])
-        states = self._packed(touched) if self._store.durable else b""
-        self._ids[touched] = self._store.append(self._entry(touched, states, owners, seqs, skips, codes, *columns))
-
-    def _packed(self, slots: Slots) -> bytes:
-        if not self._kept:
-            return packing.epoch_alone(self._setting, slots.size, self._epoch)
-        return packing.pack(self.state.take(slots), self._epoch)
-
-    def _entry(self, slots: Slots, states: bytes, *releases: Any) -> Entry:
-        counts = np.column_stack([self.state.steps[slots], self._released[slots]])
-        names: list[User] = [self._names[slot] for slot in slots.tolist()]
+        counts = np.column_stack([self.state.steps[touched], self._released[touched]])
+        names: list[User] = [self._names[slot] for slot in places]
+        states = packing.pack(self.state.take(touched), self._epoch) if self._store.durable else b""
         sealed: list[bytes | None] | None = None
-        memory = self.state.private.memory
-        if memory is not None and self._store.sealing is not None:
-            private = zip(names, counts[:, 0].tolist(), memory[slots], strict=True)
-            sealed = [self._store.sealing.close(*each) for each in private]
-        ledger = self._ids[slots], names, counts, _figures(self.state, slots)
-        return Entry(*ledger, states, sealed, len(self._history) - 1, *releases)
+        memory, sealing = self.state.private.memory, self._store.sealing
+        if memory is not None and sealing is not None:
+            sealed = [sealing.close(*each) for each in zip(names, counts[:, 0].tolist(), memory[touched], strict=True)]
+        ledger = self._ids[touched], names, counts, _figures(self.state, touched)
+        entry = Entry(*ledger, states, sealed, len(self._history) - 1, owners, seqs, skips, codes, *columns)
+        self._ids[touched] = self._store.append(entry)
 
     def adopted(self, names: Sequence[User]) -> Iterator[tuple[Entry, int]]:
         """What the store has to keep of these users so that the last terms of the history are theirs; nothing is live.
@@ -240,9 +217,9 @@ class Live:
         for at in range(0, len(names), TOGETHER):
             some = list(names[at : at + TOGETHER])
             rows = [row for row in self._store.find(some) if row is not None]
-            state = replayed(self._history, [list(self._store.releases(row)) for row in rows], self._remembers)
+            state = replayed(self._history, [list(self._store.releases(row)) for row in rows])
             state = replace(state, spent=np.array([row.spent for row in rows]), ldp=np.array([row.ldp for row in rows]))
-            states = packing.pack(state, self._epoch) if self._kept else b""
+            states = packing.pack(state, self._epoch) if self._store.durable else b""
             ledger = np.array([row.id for row in rows]), some, np.array([row[1:3] for row in rows], np.int64)
             sealed = [row.sealed for row in rows]
             entry = Entry(*ledger, _figures(state, slice(None)), states, sealed, 0, *NO_RELEASES)
@@ -263,20 +240,7 @@ def _beyond(setting: Terms, state: State) -> int:
     return int(past.sum())
 
 
-def restored(
-    history: Sequence[Terms], store: StateStore | SqliteRecords, rows: Sequence[UserRow], kept: bool | None = None,
-    remembers: bool = True,
-) -> State:  # fmt: skip
-    """The states of users as a store has them, all of one size where they are kept as they are; else by replay.
-
-    Whether they are `kept` follows from the terms where it is not said, as in a state file.
-    """
-    if packing.small(history[-1]) if kept is None else kept:
-        return packing.unpack(history[-1], rows)
-    return replayed(history, [list(store.releases(row)) for row in rows], remembers)
-
-
-def replayed(history: Sequence[Terms], streams: Sequence[Sequence[Stored]], remembers: bool = True) -> State:
+def replayed(history: Sequence[Terms], streams: Sequence[Sequence[Stored]]) -> State:
     """The states under the last of these terms that releases imply, one row a stream, as any receiver computes them.
 
     Each release is taken in by the column of the kernel that it was drawn from: that of the terms it was made on, at
@@ -287,42 +251,24 @@ def replayed(history: Sequence[Terms], streams: Sequence[Sequence[Stored]], reme
         for terms, state in zip(history, states, strict=True):
             state.put(np.array([row]), packing.returned(terms, packing.beyond(stored), stored))
     for turn in range(max(map(len, streams), default=0)):
-        alike: dict[tuple[int, int, int], list[int]] = {}  # batches are taken in one by one
+        alike: dict[tuple[int, int], list[int]] = {}
         for row, kept in enumerate(streams):
             if turn < len(kept) and kept[turn].code != ERASED:
-                key = kept[turn].model, kept[turn].skipped, row if history[-1].in_batches else 0
-                alike.setdefault(key, []).append(row)
-        for (model, _, _), those in alike.items():
-            at, some = np.array(those, np.intp), [streams[row][turn] for row in those]
-            parts = _taken_in(history[model:], [state.take(at) for state in states[model:]], some, remembers)
-            for state, part in zip(states[model:], parts, strict=True):
-                state.put(at, part)
+                alike.setdefault((kept[turn].model, kept[turn].skipped), []).append(row)
+        for (model, gap), those in alike.items():
+            at, made = np.array(those, np.intp), [streams[row][turn] for row in those]
+            codes, epsilons = np.array([each.code for each in made]), np.array([each.epsilon for each in made])
+            times = None if made[0].time is None else np.array([each.time for each in made])
+            for k in range(model, len(history)):
+                terms, part = history[k], states[k].take(at)
+                part = stream.located(terms, skipped(terms, part, gap) if gap else part, times)
+                if k == model:
+                    seen, after = stream.observe(terms, part, codes, times, epsilons)
+                else:
+                    columns = seen.remembered if terms.remembered else seen.columns
+                    after = stream.take_in(terms, part, columns, epsilons, times)[1]
+                states[k].put(at, after)
     return states[-1]
-
-
-def _taken_in(
-    history: Sequence[Terms], states: Sequence[State], made: Sequence[Stored], remembers: bool
-) -> list[State]:
-    """The states of some users after a release of each, drawn on the first of these terms, under all of them."""
-    terms, one = history[0], made[0]
-    if one.skipped:
-        states = [skipped(each, state, one.skipped) for each, state in zip(history, states, strict=True)]
-    if terms.in_batches:
-        return [batches.observe(terms, states[0], one.path if one.released else None, one.events, one.time)[1]]
-    codes, epsilons = np.array([each.code for each in made]), np.array([each.epsilon for each in made])
-    times = None if one.time is None else np.array([each.time for each in made])
-    forgot = None if remembers else np.ones(len(made), bool)
-    seen, after = stream.observe(terms, states[0], codes, times, epsilons, forgot)
-    if not isinstance(seen, stream.Released):  # blocks, which no other model goes on with
-        return [after]
-    later = zip(history[1:], states[1:], strict=True)
-    return [
-        after,
-        *(
-            stream.take_in(each, stream.located(each, state, times), seen.columns, epsilons, times)[1]
-            for each, state in later
-        ),
-    ]
 
 
 # one call
@@ -331,12 +277,13 @@ def _taken_in(
 class OutOfOrder(InputError):
     """A sequence number that leaves others out, under the policy that refuses this.
 
-    `position` is the event's place in the call, `upcoming` the number that its user's event there had to have.
+    `position` is the event's place in the call, `upcoming` the number that its user's event there had to have. `all`
+    are those of every such event of the call, this one first.
     """
 
     def __init__(self, position: int, message: str, upcoming: int | None = None) -> None:
         super().__init__(message)
-        self.position, self.upcoming = position, upcoming
+        self.position, self.upcoming, self.all = position, upcoming, [self]
 
 
 class BeyondSecrets(InputError):
@@ -346,78 +293,75 @@ class BeyondSecrets(InputError):
     """
 
 
-class CallPlan(NamedTuple):
-    """What to do with the events of a group, by their places in it."""
+class Fresh(NamedTuple):
+    """New events of a call: their places in it, the slots of their users, and what each gives up first (None: none)."""
 
-    fresh: Places  # to be drawn, in this order
+    at: Places
+    who: Slots
+    skips: Ints | None
+
+    def take(self, some: Places) -> Fresh:
+        """Some of them."""
+        return Fresh(self.at[some], self.who[some], None if self.skips is None else self.skips[some])
+
+
+class CallPlan(NamedTuple):
+    """What to do with the events of a call, by their places in it."""
+
+    fresh: Fresh  # to be drawn, in this order
     rounds: list[Places]  # the same by number, in rounds that hold each user once
-    skips: Ints | None  # for each of them, events of its user to give up first; None: nowhere any
     old: Sequence[int] = ()  # released in an earlier call
     twice: Sequence[tuple[int, int]] = ()  # and the place of the same event earlier in this call
     late: Sequence[int] = ()  # given up a moment ago, for a later event of this call
 
 
-def plan_of(users: Places, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
-    """Sort the events of a group out; `upcoming` is the next sequence number of each event's user, before the call.
+def plan_of(users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
+    """Sort the events of a call out; `upcoming` is the next sequence number of each event's user, before the call.
 
     Sequence numbers that are NEXT are filled in: each is the next one of its user.
 
     >>> plan = plan_of(np.array([0, 1, 0, 1]), np.array([5, 2, 6, 2]), np.array([5, 3, 5, 3]), "refuse")
-    >>> plan.fresh.tolist(), plan.old
+    >>> plan.fresh.at.tolist(), plan.old
     ([0, 2], [1, 3])
     """
     rounds = rounds_of(users)
-    if seqs[0] == NEXT:
+    if seqs.size and seqs[0] == NEXT:
         for turn, at in enumerate(rounds):
             seqs[at] = upcoming[at] + turn
     elif (seqs.size > 1 or seqs[0] != upcoming[0]) and not all(
         (seqs[at] == upcoming[at] + turn).all() for turn, at in enumerate(rounds)
     ):
-        fresh, skips, old, twice, late = _sorted_out(users.tolist(), seqs.tolist(), upcoming.tolist(), gaps)
-        given_up = np.array(skips, np.int64) if any(skips) else None
-        return CallPlan(np.array(fresh, np.intp), rounds_of(users[fresh]), given_up, old, twice, late)
-    return CallPlan(np.arange(users.size), rounds, None)
+        return _sorted_out(users, seqs, upcoming, gaps)
+    return CallPlan(Fresh(np.arange(users.size), users, None), rounds)
 
 
-def _sorted_out(
-    users: Sequence[Hashable], seqs: Sequence[int], upcoming: Sequence[int], gaps: Gaps
-) -> tuple[list[int], list[int], list[int], list[tuple[int, int]], list[int]]:
-    """The places of new events and how many each gives up, and those of old ones, of repeated and of late ones."""
-    ahead: dict[Hashable, int] = {}
-    first: dict[tuple[Hashable, int], int] = {}
+def _sorted_out(users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
+    """The same where some events are not new, or leave others out."""
+    ahead: dict[int, int] = {}
+    first: dict[tuple[int, int], int] = {}
     fresh, skips, old, twice, late = list[int](), list[int](), list[int](), list[tuple[int, int]](), list[int]()
-    for k, (user, seq, known) in enumerate(zip(users, seqs, upcoming, strict=True)):
+    wrong: list[OutOfOrder] = []
+    for k, (user, seq, known) in enumerate(zip(users.tolist(), seqs.tolist(), upcoming.tolist(), strict=True)):
         expected = ahead.get(user, known)
         if (user, seq) in first:
             twice.append((k, first[user, seq]))
         elif seq < expected:
             (old if seq < known else late).append(k)
+        elif seq - expected > (MOST_SKIPPED if gaps == "skip" else 0):
+            said = f"event {k} has sequence number {seq}, and {expected} is next; send the missing events first"
+            if gaps == "skip":
+                said = f"event {k} leaves {seq - expected} events out, of at most {MOST_SKIPPED}; check the numbers"
+            wrong.append(OutOfOrder(k, said, expected))
         else:
-            if seq != expected:
-                _check_gap(k, seq, expected, gaps)
             ahead[user], first[user, seq] = seq + 1, k
             fresh.append(k)
             skips.append(seq - expected)
-    return fresh, skips, old, twice, late
-
-
-def first_gap(users: Sequence[User], seqs: Sequence[int], upcoming: dict[User, int], gaps: Gaps) -> OutOfOrder | None:
-    """What is wrong with the order of a call's events, if anything; else `upcoming` moves on behind them."""
-    try:
-        _sorted_out(users, seqs, [upcoming.get(user, 0) for user in users], gaps)
-    except OutOfOrder as error:
-        return error
-    for user, seq in zip(users, seqs, strict=True):
-        upcoming[user] = max(upcoming.get(user, 0), seq + 1)
-    return None
-
-
-def _check_gap(place: int, seq: int, expected: int, gaps: Gaps) -> None:
-    message = f"event {place} has sequence number {seq}, and {expected} is next; send the missing events first"
-    if gaps == "skip":
-        message = f"event {place} leaves {seq - expected} events out, of at most {MOST_SKIPPED}; check the numbers"
-    if gaps == "refuse" or seq - expected > MOST_SKIPPED:
-        raise OutOfOrder(place, message, expected)
+    if wrong:
+        wrong[0].all = wrong
+        raise wrong[0]
+    at = np.array(fresh, np.intp)
+    given_up = np.array(skips, np.int64) if any(skips) else None
+    return CallPlan(Fresh(at, users[at], given_up), rounds_of(users[at]), old, twice, late)
 
 
 class SentBatch(NamedTuple):
@@ -431,28 +375,13 @@ class SentBatch(NamedTuple):
 Seen = Callable[[list[User], Made | SentBatch], None]
 
 
-class Fresh(NamedTuple):
-    """The new events of a group: their places in the call, the slots of their users, and what each gives up first."""
-
-    at: Places
-    who: Slots
-    skips: Ints | None
-
-    def take(self, some: Places) -> Fresh:
-        """Some of them."""
-        return Fresh(self.at[some], self.who[some], None if self.skips is None else self.skips[some])
-
-
-def nothing_yet(setting: Terms, seqs: Ints) -> Releases:
+def nothing_yet(terms: Terms, seqs: Ints) -> Releases:
     """Releases of events with these numbers before any is made."""
-    codes, leakages = np.empty(seqs.size, np.int64), np.empty(seqs.size)
-    codes.fill(REFUSED)
-    leakages.fill(np.nan)
-    sent: list[tuple[Path, Ints] | None] | None = [None] * seqs.size if setting.in_batches else None
-    blocks = None
-    if setting.in_blocks:
-        blocks = InBlocks(np.full(seqs.size, -1), np.full(seqs.size, -1), np.zeros(seqs.size))
-    return Releases(codes, seqs, np.zeros(seqs.size), np.zeros(seqs.size, bool), leakages, sent, None, blocks)
+    count = seqs.size
+    sent: list[tuple[Path, Ints] | None] | None = [None] * count if terms.in_batches else None
+    blocks = InBlocks(np.full(count, -1), np.full(count, -1), np.zeros(count)) if terms.in_blocks else None
+    drawn = np.full(count, REFUSED), seqs, np.zeros(count), np.zeros(count, bool), np.full(count, np.nan)
+    return Releases(*drawn, sent, None, blocks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -470,42 +399,33 @@ class Call:
     seen: Seen | None = None  # sees whatever is made: whose it is, and what anyone knows of it
 
     def play(
-        self, group: Places, live: Live, store: StateStore, randomness: Randomness | KeyedRandomness, gaps: Gaps
-    ) -> tuple[bool, Exception | None]:
-        """Make the events of a group, whose users can all be live; those released before are given back.
+        self, live: Live, store: StateStore, randomness: Randomness | KeyedRandomness, gaps: Gaps
+    ) -> Exception | None:
+        """Make the new events, and give back those released before; why it ended early, if it did.
 
-        Whether anything was drawn, which then stands, and why it ended early, if it did.
+        What was drawn before then stands.
         """
-        slots, plan, fresh = self._plan(group, live, gaps)
+        slots, made = live.enter(self.names), self.made
+        plan = plan_of(slots, made.seqs, live.state.steps[slots], gaps)
         if plan.old:
-            self._find_old([int(group[k]) for k in plan.old], store)
-        failure = self._fails(fresh, live) or self._draw(fresh, plan.rounds, live, randomness)
-        done = fresh if failure is None else fresh.take(np.flatnonzero(self.made.codes[fresh.at] != REFUSED))
+            self._find_old(plan.old, store)
+        done = plan.fresh
+        failure = self._fails(done, live) or self._draw(done, plan.rounds, live, randomness)
+        if failure is not None:
+            done = done.take(np.flatnonzero(made.codes[done.at] != REFUSED))
         if done.at.size:
             self._keep(done, live)
         for k in plan.late:
-            seq = int(self.made.seqs[group[k]])
-            if seq < live.state.steps[slots[k]]:
-                self._give_back(int(group[k]), Stored(seq, GAP, 0.0, None, None, ()))
+            if made.seqs[k] < live.state.steps[slots[k]]:
+                self._give_back(k, Stored(int(made.seqs[k]), GAP, 0.0, None, None, ()))
         for k, first in plan.twice:
-            self._copy(int(group[k]), int(group[first]))
-        return done.at.size > 0, failure
+            made.codes[k], made.epsilons[k] = made.codes[first], made.epsilons[first]
+            made.replayed[k] = not made.refused[first]
+            if made.sent is not None:
+                made.sent[k] = made.sent[first]
+        return failure
 
-    def check(self, group: Places, live: Live, gaps: Gaps) -> None:
-        """Refuse wrong times of a group, or more events than were promised for, before any group is drawn."""
-        failure = self._fails(self._plan(group, live, gaps)[2], live)
-        if failure is not None:
-            raise failure
-
-    def _plan(self, group: Places, live: Live, gaps: Gaps) -> tuple[Slots, CallPlan, Fresh]:
-        """Have the users of a group live, and sort its events out."""
-        slots = live.enter([self.names[k] for k in group.tolist()])
-        numbers = self.made.seqs[group]
-        plan = plan_of(slots, numbers, live.state.steps[slots], gaps)
-        self.made.seqs[group] = numbers
-        return slots, plan, Fresh(group[plan.fresh], slots[plan.fresh], plan.skips)
-
-    def _find_old(self, old: list[int], store: StateStore) -> None:
+    def _find_old(self, old: Sequence[int], store: StateStore) -> None:
         """Give back what was released before, as far as the store keeps it."""
         events: dict[User, dict[int, int]] = {}
         for k in old:
@@ -526,25 +446,19 @@ class Call:
         if made.sent is not None and stored is not None and stored.path is not None:
             made.sent[k] = stored.path, np.array(stored.codes, np.int64)
 
-    def _copy(self, k: int, first: int) -> None:
-        made = self.made
-        made.codes[k], made.epsilons[k] = made.codes[first], made.epsilons[first]
-        made.replayed[k] = not made.refused[first]
-        if made.sent is not None:
-            made.sent[k] = made.sent[first]
-
     def _draw(
         self, fresh: Fresh, rounds: list[Places], live: Live, randomness: Randomness | KeyedRandomness
     ) -> Exception | None:
         """Make the new events, in rounds, batches one by one. What fails ends it, and takes back nothing before it."""
         source = randomness.of(self.names, self.made.seqs) if isinstance(randomness, KeyedRandomness) else randomness
-        if self.setting.in_batches:
-            rounds = [np.array([k]) for k in range(fresh.at.size)]
-        for some in rounds:
-            try:
-                self._turn(fresh.take(some), live, source)
-            except Exception as error:
-                return error
+        most = 1 if self.setting.in_batches else live.together
+        order = [np.arange(fresh.at.size)] if self.setting.in_batches else rounds
+        for some in order:
+            for at in range(0, some.size, most):
+                try:
+                    self._turn(fresh.take(some[at : at + most]), live, source)
+                except Exception as error:
+                    return error
         return None
 
     def _turn(self, some: Fresh, live: Live, source: Randomness) -> None:
@@ -553,8 +467,7 @@ class Call:
         The states move first: what is noted as released is then charged, whatever fails.
         """
         at, own, noted = some.at, rows(source, some.at), self.made
-        act = self._batch if self.setting.in_batches else self._symbols
-        made = live.move(some.who, lambda part: act(part, at, own), some.skips)
+        made = live.move(some.who, lambda part: self._step(part, at, own), some.skips)
         if isinstance(made, SentBatch):
             k, sent = int(at[0]), made.sent
             noted.codes[k], noted.epsilons[k] = NOTHING if sent is None else 0, made.epsilon
@@ -571,25 +484,21 @@ class Call:
         if self.seen is not None:
             self.seen([self.names[k] for k in at.tolist()], made)
 
-    def _symbols(self, state: State, at: Places, randomness: Randomness) -> tuple[Made, State]:
-        """One symbol of each of these users."""
-        assert isinstance(self.raw, np.ndarray)
+    def _step(self, state: State, at: Places, randomness: Randomness) -> tuple[Made | SentBatch, State]:
+        """One symbol of each of these users, or a batch of one of them."""
         setting, times = self.setting, None if self.times is None else self.times[at]
+        if isinstance(self.raw, list):
+            time, raw = None if times is None else float(times[0]), self.raw[int(at[0])]
+            epsilon = float(allowance(setting, state, times)[0][0])
+            if self.paths is None:
+                sent, after = batches.step(setting, state, raw, randomness, time)
+            else:
+                sent, after = batches.observe(setting, state, self.paths[int(at[0])], raw.size, time)
+            return SentBatch(state, sent, epsilon), after
         if self.observed:
             claimed = None if self.claimed is None else self.claimed[at]
             return stream.observe(setting, state, self.raw[at], times, claimed)
         return stream.step(setting, state, self.raw[at], randomness, times)
-
-    def _batch(self, state: State, at: Places, randomness: Randomness) -> tuple[SentBatch, State]:
-        """One batch of one user."""
-        k = int(at[0])
-        setting, time = self.setting, None if self.times is None else float(self.times[k])
-        epsilon = float(allowance(setting, state, None if time is None else np.array([time]))[0][0])
-        if self.paths is not None:
-            sent, after = batches.observe(setting, state, self.paths[k], self.raw[k].size, time)
-        else:
-            sent, after = batches.step(setting, state, self.raw[k], randomness, time)
-        return SentBatch(state, sent, epsilon), after
 
     def _fails(self, fresh: Fresh, live: Live) -> InputError | None:
         """What is wrong with the new events, before any of them is drawn: their times, or how many they are."""
@@ -612,15 +521,14 @@ class Call:
             return
         if fresh.skips is not None and ((fresh.skips == seqs) & (seqs > 0)).any():
             raise InputError("secrets that follow the clock need the first event of each stream; send it first")
-        _, first, whose = np.unique(fresh.who, return_index=True, return_inverse=True)
-        began = self._first_slots(fresh.take(first), live)
-        stream.check_slots(began[whose], seqs, self.setting.slots.numbers(times))
+        stream.check_slots(self._first_slots(fresh, live), seqs, self.setting.slots.numbers(times))
 
     def _first_slots(self, fresh: Fresh, live: Live) -> Ints:
-        """The slot of time in which the stream of each of these new events began, or begins with it."""
+        """The slot of time in which the stream of each new event began, or begins with the first of them."""
         assert self.times is not None
         here = self.setting.slots.numbers(self.times[fresh.at]) - self.made.seqs[fresh.at]
-        return np.where(live.state.steps[fresh.who] > 0, live.state.first[fresh.who], here)
+        _, first, whose = np.unique(fresh.who, return_index=True, return_inverse=True)
+        return np.where(live.state.steps[fresh.who] > 0, live.state.first[fresh.who], here[first][whose])
 
     def _check_room(self, fresh: Fresh, live: Live) -> None:
         """Refuse more events of a user than declared secrets were promised for, or more left out than they can pass."""

@@ -1,12 +1,9 @@
 """A user's state as bytes: its public part, which a store keeps beside the ledger and the releases, and what seals the
 private part.
 
-A small state is kept as it is. A large one (an alphabet of thousands: a belief over 43,097 symbols is 340 KB) follows
-from the releases, so a user who comes back may be replayed from them, which is exact and costs no budget.
-
 All numbers are kept to the last bit. What follows from model and secrets alone (the tables of `core.secrets.ahead`) is
 not written: the setting has it. Nor is the hidden bit of a running block, which follows from the key; of blocks the
-epoch of the store is kept, also where a state is replayed, for the key gives another bit in another epoch.
+epoch of the store is kept, for the key gives another bit in another epoch.
 """
 
 from __future__ import annotations
@@ -31,8 +28,6 @@ from seqveil.engine.stream import State, Terms
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-SMALL = 4096  # bytes of state a user may have and still always be kept as it is
-WITH_SECRETS = 16  # times as many with declared secrets: computing those again takes a millisecond a release
 NONCE = 12
 # what changes of the account of a secret
 CHANGING = ("step", "now", "unseen", "ended", "records", "current", "gone", "disclosed_all")
@@ -42,11 +37,6 @@ Take = Callable[[int], Floats]  # the next so many numbers
 def width(setting: Terms) -> int:
     """Bytes of a user's state; with declared secrets, whose accounts grow, about as many as they come to."""
     return len(pack(State.start(setting), 0.0)) * (1 if setting.trackers is None else 2)
-
-
-def small(setting: Terms) -> bool:
-    """Whether states are small enough to be kept as they are, whatever else is kept."""
-    return width(setting) <= SMALL * (1 if setting.trackers is None else WITH_SECRETS)
 
 
 def pack(state: State, epoch: float) -> bytes:
@@ -109,16 +99,6 @@ def epoch_of(salt: bytes) -> float:
     return float(int.from_bytes(blake2b(salt, digest_size=6, person=b"seqveil-epoch").digest(), "little"))
 
 
-def epoch_alone(setting: Terms, users: int, epoch: float) -> bytes:
-    """What is kept of so many states that are replayed: nothing, but of blocks the epoch, behind an empty window."""
-    return np.tile(np.array([0.0, epoch], "<f8"), users).tobytes() if setting.in_blocks else b""
-
-
-def of_epoch(row: UserRow, epoch: float) -> bool:
-    """Whether the state of a user was left in this epoch."""
-    return float(np.frombuffer(row.state[-8:], "<f8")[0]) == epoch
-
-
 def latest(state: bytes) -> float | None:
     """When the latest event was that a window budget counts, as the window counts time; None where none is kept."""
     looks = int(np.frombuffer(state[:8], "<f8")[0]) if state else 0
@@ -150,20 +130,8 @@ def returned(setting: Terms, row: UserRow, erased: Stored | None) -> State:
     return replace(start, spent=spent, steps=steps, ldp=ldp, account=account)
 
 
-# the accounts of declared secrets
-
-
 def account_numbers(trackers: SecretTrackers) -> Floats:
-    """All that changes of the accounts of one user.
-
-    >>> from seqveil import MarkovModel, secrets
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> first = SecretTrackers(model, secrets.ever(1, epsilon=1.0, window="first 3"))
-    >>> disclosed = first.observe([0.6, 0.4])
-    >>> numbers = account_numbers(disclosed)
-    >>> bool((account_numbers(restored_accounts(first, numbers)) == numbers).all())
-    True
-    """
+    """All that changes of the accounts of one user."""
     users = trackers.users.take([trackers.row])
     each = (tracked for row in users.rows for tracked in row)
     parts = [users.forgot, *(part for one in each for name in CHANGING for part in _numbers(getattr(one, name)))]
@@ -217,28 +185,16 @@ def _whole(numbers: Floats, expected: int) -> Floats:
     return numbers
 
 
-# what is private
-
-
 class Sealing:
     """Seals what a mechanism remembers of raw symbols for a store: AES-GCM under a key of each user's own.
 
     That is the private part of a state (`Private.memory`): how far the raw stream has come in the automaton of each
     declared secret, which may be the secret itself. It is sealed for one user and one step of one file, so that it
-    opens neither for another user nor beside an earlier or a later row. The hidden bit of a block is never stored: it
-    follows from the key.
+    opens neither for another user nor beside an earlier or a later row.
 
     Parameters:
         key: that of the state file.
         salt: of this file alone, for as long as it lives: a copy that is put back still opens.
-
-    >>> sealing = Sealing(bytes(32), b"salt")
-    >>> closed = sealing.close("ann", 3, np.array([1, 0]))
-    >>> sealing.open("ann", 3, closed)
-    array([1, 0])
-    >>> sealing.open("ann", 4, closed)
-    Traceback (most recent call last):
-    seqveil.engine.store.Damaged: what is sealed of a user does not open: ...
     """
 
     def __init__(self, key: bytes, salt: bytes) -> None:
@@ -258,9 +214,8 @@ class Sealing:
             plain = cipher.decrypt(sealed[:NONCE], sealed[NONCE:], b"%d" % step)
         except (InvalidTag, ValueError):
             raise Damaged(
-                "what is sealed of a user does not open: it was sealed with another key, for another user or at "
-                "another event, or it is damaged, so nothing of this user is released; all others go on. Use the key "
-                "of the state file, or restore the file from a backup",
+                "what is sealed of a user does not open with this key, so nothing of this user is released; all others "
+                "go on. Use the key of the state file, or restore the file from a backup",
                 [user],
             ) from None
         return np.frombuffer(plain, "<i8").astype(np.int64)

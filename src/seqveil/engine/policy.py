@@ -27,7 +27,7 @@ from seqveil.core.mechanisms.blocks import LONGEST, fingerprint
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, from_dict
 from seqveil.core.words import side_knowledge
-from seqveil.engine.budget import GONE, Budget
+from seqveil.engine.budget import GONE, Budget, as_number
 from seqveil.engine.terms import NO_BOUND, OTHER_MODEL, Terms
 
 Observer = MarkovModel | str
@@ -96,12 +96,7 @@ class Policy:
         return self.epsilon if self.epsilon is not None else self.budget.epsilon
 
     def on(self, model: MarkovModel) -> Terms:
-        """What the policy means for this model, checked against it.
-
-        >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-        >>> Policy(epsilon=1.0).on(model).mechanism.name
-        'optimal'
-        """
+        """What the policy means for this model, checked against it."""
         met = self.__dict__.get("_met")
         if met is None or met.model is not model:
             met = self._meet(model)
@@ -299,11 +294,6 @@ def saved_terms(saved: Mapping[str, Any], model: MarkovModel, observers: Sequenc
     """The terms that `Terms.to_dict` gave the values of, for the model they were made with and no other.
 
     `observers` are the models of further observers, in any order, where there are some.
-
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> saved = Policy(epsilon=0.7, budget=3.0).on(model).to_dict()
-    >>> saved_terms(saved, model).to_dict() == saved
-    True
     """
     try:
         slots = model.alphabet.slots
@@ -354,7 +344,12 @@ def _settle(policy: Policy) -> None:
         raise InputError(f"expected withhold to be true or false, got {type(policy.withhold).__name__}")
     put["withhold"] = bool(policy.withhold)
     if policy.side_information is not None:
-        put["side_information"] = _dial(policy.side_information)
+        put["side_information"] = dial = as_number(policy.side_information)
+        if not dial >= 0.0:
+            raise InputError(
+                f"expected side_information of at least 0 (inf for no bound), got {str(policy.side_information)[:40]}; "
+                "say for instance side_information=0.5, or leave it out"
+            )
     if policy.epsilon is not None:
         put["epsilon"] = mechanisms.check_epsilon(policy.epsilon, largest=math.inf)
     if chosen is not None and not isinstance(chosen, str | Mechanism | BatchMechanism):
@@ -363,16 +358,6 @@ def _settle(policy: Policy) -> None:
         put["mechanism"] = chosen.name if mechanisms.find(chosen.name) is chosen else chosen
     for name, value in put.items():
         object.__setattr__(policy, name, value)
-
-
-def _dial(given: Any) -> float:
-    number = isinstance(given, int | float | np.number) and not isinstance(given, bool)
-    if not number or not float(given) >= 0.0:
-        raise InputError(
-            f"expected side_information of at least 0 (inf for no bound), got {str(given)[:40]}; say for instance "
-            "side_information=0.5, or leave it out"
-        )
-    return float(given)
 
 
 def _check_rate(rate: float | None, mechanism: Mechanism | BatchMechanism) -> None:

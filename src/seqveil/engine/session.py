@@ -9,7 +9,6 @@ from typing import Any, NoReturn
 import numpy as np
 
 from seqveil.core import filtering
-from seqveil.core.composition import Composition, compose
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints, Kernel
 from seqveil.core.model import MarkovModel
@@ -23,7 +22,7 @@ from seqveil.engine.policy import Policy, policy_of
 from seqveil.engine.releases import Account
 from seqveil.engine.secrets import guarded_table
 from seqveil.engine.store import UserRow
-from seqveil.engine.terms import NO_BOUND, Terms
+from seqveil.engine.terms import Terms
 
 
 class Session:
@@ -168,12 +167,6 @@ class Session:
         sides = float(state.account.most[0]), float(state.account.least[0])
         row = UserRow(0, int(state.steps[0]), released, float(state.spent[0]), *sides, float(state.ldp[0]), b"")
         return Account.of(self._setting, None, row, self.private, trackers)
-
-    def compose(self, releases: int, delta: float = 1e-6) -> Composition:
-        """What `releases` releases add up to in advance, by the paper's theorems and by tighter ones."""
-        if self._setting.unbounded:
-            raise InputError(f"{NO_BOUND}; give the session an epsilon as well")
-        return compose(self._setting.epsilon, -(-releases // self._setting.policy.block), delta)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Refuses `copy` and `pickle`: two of one stream would release it twice, and each count its own releases."""

@@ -25,17 +25,7 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.randomness import User
 from seqveil.engine.releases import Accounts
-from seqveil.engine.store import (
-    NEW,
-    SALT_BYTES,
-    Damaged,
-    Entry,
-    Position,
-    StoreBusy,
-    Stored,
-    StoreError,
-    UserRow,
-)
+from seqveil.engine.store import NEW, SALT_BYTES, Damaged, Entry, Position, StoreBusy, Stored, StoreError, UserRow
 
 if TYPE_CHECKING:
     from seqveil.engine.packing import Sealing
@@ -46,7 +36,7 @@ APPLICATION, VERSION = 0x5E91E11, 1
 WAL_PAGES = 16_384  # 64 MB between checkpoints: a page that changes often is copied once
 PATIENCE = 5.0  # seconds to wait for whoever opens or closes the file
 TOGETHER = 500  # users that one statement asks for
-SALT, EPOCH, COMMITS = "salt", "epoch", "commits"  # names of facts
+SALT, EPOCH, SETTING = "salt", "epoch", "setting"  # names of facts
 BUSY = "another process has this state file open; wait for it to end, or use another file, whose ledger begins at zero"
 
 TABLES = {
@@ -70,6 +60,7 @@ PRAGMAS = (
     "trusted_schema=OFF",
 )
 CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"  # says 0 where all of the -wal is in the file
+WRITTEN = "PRAGMA data_version"  # is another one once somebody else has written
 NAME = "UPDATE users SET name = ?, hash = ? WHERE id = ?"
 NEW_USER = "INSERT INTO users VALUES (?, ?, ?, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, x'', NULL, 0)"
 LEDGER = (
@@ -98,20 +89,12 @@ DAMAGE = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR, s
 
 
 def checksum(row: Sequence[Any]) -> int:
-    """Of all that a row says, each value with its kind (`marshal` in its fixed version 2).
-
-    >>> checksum((1, "a")) == checksum((1.0, "a"))
-    False
-    """
+    """Of all that a row says, each value with its kind (`marshal` in its fixed version 2)."""
     return crc32(marshal.dumps(tuple(row), 2))
 
 
 def name_hash(name: str | bytes) -> int:
-    """Of a user's name, 63 bits; what a second index finds the user by.
-
-    >>> 0 <= name_hash("ann") < 2**63, name_hash("ann") == name_hash(b"ann")
-    (True, False)
-    """
+    """Of a user's name, 63 bits; what a second index finds the user by."""
     return int.from_bytes(blake2b(repr(name).encode(), digest_size=8).digest(), "little") >> 1
 
 
@@ -145,9 +128,8 @@ def disclosed(name: str) -> Iterator[None]:
     except (sqlite3.Error, UnicodeDecodeError) as error:
         if is_damage(error):
             raise damaged_file(name) from None
-        kind = StoreBusy if _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) else StoreError
-        other = f"{type(error).__name__}, so nothing was written; check the file and its folder"
-        raise kind(f"{name}: {REASONS.get(_code(error), other)}") from None
+        reason = REASONS.get(_code(error), f"{type(error).__name__}, so nothing was written; check the file")
+        raise (StoreBusy if reason is BUSY else StoreError)(f"{name}: {reason}") from None
 
 
 def connect(path: FilePath) -> sqlite3.Connection:
@@ -177,13 +159,13 @@ def refuse_no_path(path: FilePath) -> None:
         raise InputError(f"{text}: expected the path of a state file, not a database in memory or a URI; name a file")
 
 
-def _heads(sql: sqlite3.Connection) -> list[int]:
-    return [sql.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
-
-
-def _refuse_other(sql: sqlite3.Connection, name: str) -> None:
-    """Refuse what is no state file, one of another version, and one whose tables are not as they were made."""
-    application, version = _heads(sql)
+def _tables(sql: sqlite3.Connection, name: str) -> dict[str, str]:
+    """The tables of a state file; none where nothing was ever written. Refuses what is no state file, one of another
+    version, and one whose tables are not as they were made."""
+    application, version = (sql.execute(f"PRAGMA {each}").fetchone()[0] for each in ("application_id", "user_version"))
+    tables = dict(sql.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall())
+    if not (application or version or tables):
+        return tables
     if application != APPLICATION:
         raise DataError(f"{name}: is not a state file of seqveil, or its head is damaged; name another file")
     if version != VERSION:
@@ -191,8 +173,9 @@ def _refuse_other(sql: sqlite3.Connection, name: str) -> None:
             f"{name}: is a state file of version {version}, and this seqveil reads version {VERSION}; use the seqveil "
             "that wrote it"
         )
-    if dict(sql.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()) != TABLES:
+    if tables != TABLES:
         raise damaged_file(name)
+    return tables
 
 
 @contextmanager
@@ -204,7 +187,8 @@ def reading(path: FilePath, hasher: Hasher | None = None) -> Iterator[SqliteReco
     with disclosed(name), closing(connect(path)) as sql:
         sql.execute("PRAGMA query_only=ON")
         sql.execute("BEGIN")
-        _refuse_other(sql, name)
+        if not _tables(sql, name):
+            raise damaged_file(name)
         yield SqliteRecords(sql, name, hasher)
 
 
@@ -233,7 +217,7 @@ class SqliteRecords:
         rows = self.sql.execute("SELECT * FROM facts").fetchall()
         sound = self.sql.execute("PRAGMA quick_check(facts)").fetchall() == [("ok",)]  # else one may have vanished
         facts = {name: value for name, value, own in rows if own == checksum((name, value))}
-        if not sound or len(facts) < len(rows) or COMMITS not in facts:
+        if not sound or len(facts) < len(rows) or SETTING not in facts:
             raise damaged_file(self.name)
         return facts
 
@@ -293,66 +277,38 @@ class SqliteRecords:
         yield from (stored for stored in reversed(kept) if stored.seq >= since)
 
 
-class Lock:
-    """The file beside a state file (`FILE-lock`) that its one writer holds, and that says how much was committed.
+def _locked(path: str, name: str) -> int:
+    """A handle of the file beside a state file (`FILE-lock`) that its one writer holds; no kill leaves it held."""
+    import fcntl  # which Windows has not: streams in memory need none of this
 
-    What SQLite finds damaged at the end of the -wal it takes for what a power cut left, and goes on before it: the
-    transactions behind it are gone without a word, and with them what they disclosed. So the number of commits is
-    written here after each one. It is not synced: a kill leaves it as it is, and after a power cut it can only be
-    behind. A store that is closed properly has nothing in its -wal, and takes the file away.
-    """
-
-    def __init__(self, path: str, name: str) -> None:
-        import fcntl  # which Windows has not: streams in memory need none of this
-
-        self._path, held = f"{path}-lock", False
-        try:
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise StoreError(f"{name}: cannot be opened ({error.strerror}); check the path") from None
-        with suppress(OSError):
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # a file that was taken away meanwhile is a lock on nothing
-            held = os.stat(self._path).st_ino == os.fstat(self._file).st_ino
-        if not held:
-            os.close(self._file)
-            raise StoreBusy(f"{name}: {BUSY}")
-        number, _, found = os.pread(self._file, 64, 0).partition(b" ")
-        self.commits = int(number) if number and b"%08x\n" % crc32(number) == found else 0
-        if not size_of(path) and (self.commits or size_of(f"{path}-wal")):
-            self.close(False)
-            raise StoreError(
-                f"{name}: is missing or empty, and what lies beside it ({name}-wal or {name}-lock) says that it was in "
-                "use; put it back, or move those away to begin a ledger at zero"
-            )
-
-    def note(self, commits: int) -> None:
-        """Write down that so many transactions are committed."""
-        number = b"%020d" % commits
-        with suppress(OSError):  # it only ever says less than there is
-            os.pwrite(self._file, b"%s %08x\n" % (number, crc32(number)), 0)
-
-    def close(self, done: bool) -> None:
-        """Let others have the file; `done` where nothing is left in the -wal."""
-        if done:
-            with suppress(OSError):
-                os.unlink(self._path)  # before it is let go, so that nobody else's is taken away
-        os.close(self._file)
+    held = False
+    try:
+        file = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise StoreError(f"{name}: cannot be opened ({error.strerror}); check the path") from None
+    with suppress(OSError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        held = os.stat(f"{path}-lock").st_ino == os.fstat(file).st_ino  # else it was taken away: a lock on nothing
+    if not held:
+        os.close(file)
+        raise StoreBusy(f"{name}: {BUSY}")
+    return file
 
 
 class SqliteStore(SqliteRecords):
     """One open state file; every method but the readers runs inside `transaction`.
 
+    Nothing is written before the first transaction, in which `begin` makes the tables of a new file (`begun`).
+
     Parameters:
         path: the file.
         must_exist: refuse a file that is not there, or empty, rather than begin one.
-        accept: go on with a file that lacks transactions.
     """
 
     durable = keeps_releases = True
     sealing: Sealing | None = None
 
-    def __init__(self, path: FilePath, must_exist: bool = False, accept: bool = False) -> None:
+    def __init__(self, path: FilePath, must_exist: bool = False) -> None:
         refuse_no_path(path)
         path = os.path.realpath(path)  # what lies beside the file has one name, by whichever link it is opened
         self.path, self.name, self.hasher = path, os.path.basename(path), None
@@ -364,6 +320,11 @@ class SqliteStore(SqliteRecords):
             raise missing
         if size_of(path) == 1:
             raise damaged_file(self.name)  # SQLite takes one byte for an empty file, and would begin anew
+        if not size_of(path) and size_of(f"{path}-wal"):
+            raise StoreError(
+                f"{self.name}: is missing or empty, and {self.name}-wal beside it says that it was in use; put it "
+                "back, or move that away to begin a ledger at zero"
+            )
         if os.path.exists(path) and not os.access(path, os.W_OK):  # before anything is written beside it
             raise StoreError(f"{self.name}: {MAY_NOT}")
         if os.path.exists(path) and os.stat(path).st_nlink > 1:
@@ -371,39 +332,27 @@ class SqliteStore(SqliteRecords):
                 f"{self.name}: has a second name (a hard link), by which another process could draw what this one "
                 "draws; remove that name, or make a copy by `seqveil state backup`"
             )
-        self._lock = Lock(self.path, self.name)
+        self._lock = _locked(path, self.name)
         with ExitStack() as failing, disclosed(self.name):
-            failing.callback(lambda: self._lock.close(not self._lock.commits))
+            failing.callback(self._unlock)
             with suppress(FileExistsError):
-                make_private(self.path)  # what was drawn but never committed may lie in it
+                make_private(path)  # what was drawn but never committed may lie in it
             self._place = self._placed()
-            self.sql = failing.enter_context(closing(connect(self.path)))
-            self._prepare()
-            self._commits = int(self.facts()[COMMITS])
-            self.begun = self._commits == 0  # a power cut in the first moment leaves tables, and no ledger
+            self.sql = failing.enter_context(closing(connect(path)))
+            self.begun = not _tables(self.sql, self.name)
             if must_exist and self.begun:
                 raise missing
-            lost = self._lock.commits - self._commits
-            if lost > 0 and not accept:
-                raise StoreError(
-                    f"{self.name}: {lost} committed transactions are missing, for the file or its -wal was damaged or "
-                    "an older copy put in its place; what they disclosed is not in this ledger. Put the newest file "
-                    "back, or go on without them: `seqveil state adopt`"
-                )
+            if not self.begun:
+                self.facts()
+            for pragma in PRAGMAS:
+                self.sql.execute(f"PRAGMA {pragma}").fetchall()
+            self._written = self.sql.execute(WRITTEN).fetchone()
             failing.pop_all()
 
-    def _prepare(self) -> None:
-        """Make the tables of a new file; refuse one whose tables are others."""
-        for pragma in PRAGMAS:
-            self.sql.execute(f"PRAGMA {pragma}").fetchall()
-        if not any(_heads(self.sql)) and not self.sql.execute("SELECT 1 FROM sqlite_master").fetchall():
-            self.sql.execute("BEGIN IMMEDIATE")
-            heads = f"PRAGMA application_id={APPLICATION}", f"PRAGMA user_version={VERSION}"
-            for statement in (*TABLES.values(), *heads):
-                self.sql.execute(statement)
-            self.set_facts({COMMITS: 0})
-            self.sql.execute("COMMIT")
-        _refuse_other(self.sql, self.name)
+    def begin(self) -> None:
+        """Make the tables of a new file."""
+        for statement in (*TABLES.values(), f"PRAGMA application_id={APPLICATION}", f"PRAGMA user_version={VERSION}"):
+            self.sql.execute(statement)
 
     def _placed(self) -> str:
         """Which file the path names."""
@@ -426,48 +375,37 @@ class SqliteStore(SqliteRecords):
         self.check_place()
         with disclosed(self.name):
             self.sql.execute("BEGIN IMMEDIATE")
-            changes = self.sql.total_changes
             try:
-                self._check_alone()
+                if self.sql.execute(WRITTEN).fetchone() != self._written:
+                    raise StoreError(
+                        f"{self.name}: another process has written to it while it was in use, so nothing is released; "
+                        "stop all that use it, and check it by `seqveil state verify`"
+                    )
                 yield
-                changed = self.sql.total_changes != changes
-                if changed:
-                    self.set_facts({COMMITS: self._commits + 1})
                 self.sql.execute("COMMIT")
             except BaseException:
                 with suppress(sqlite3.Error):
                     self.sql.execute("ROLLBACK")
                 raise
-            if changed:
-                self._commits += 1
-                self._lock.note(self._commits)
-
-    def _check_alone(self) -> None:
-        """Refuse where somebody else has written: what they drew is not in the states that this process holds."""
-        if self.fact(COMMITS) != self._commits:
-            raise StoreError(
-                f"{self.name}: another process has written to it, or an older copy was written over it, while it was "
-                "in use, so nothing is released; stop all that use it, and check it by `seqveil state verify`"
-            )
 
     def close(self) -> None:
         """Copy the -wal into the file and close it; others may then open it."""
-        done = False
         with suppress(sqlite3.Error):
-            done = not self.sql.execute(CHECKPOINT).fetchone()[0]
+            self.sql.execute(CHECKPOINT).fetchall()
         self.sql.close()
-        self._lock.close(done)
+        self._unlock()
+
+    def _unlock(self) -> None:
+        with suppress(OSError):
+            os.unlink(f"{self.path}-lock")  # before it is let go, so that nobody else's is taken away
+        os.close(self._lock)
 
     def rewritten(self) -> None:
         """Write the file anew, outside a transaction: nothing of who was erased is left in it, nor in its -wal."""
         done = False
-        with disclosed(self.name):
-            try:
-                self.sql.execute("VACUUM")
-                done = not self.sql.execute(CHECKPOINT).fetchone()[0]
-            except sqlite3.Error as error:
-                if is_damage(error):
-                    raise
+        with suppress(sqlite3.Error):
+            self.sql.execute("VACUUM")
+            done = not self.sql.execute(CHECKPOINT).fetchone()[0]
         if not done:
             raise StoreError(
                 f"{self.name}: it is done, but the file could not be written anew (its disk is full, or somebody "

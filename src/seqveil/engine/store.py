@@ -1,4 +1,4 @@
-"""Where the users of `Streams` are kept between calls: what a store of states is, and one in memory.
+"""Where the users of `Streams` are kept between calls: what is kept, and the store in memory, whose methods all have.
 
 Three stores are there: memory, an SQLite file (`engine.sqlite`), and Spark's state store. One suite tests them all
 (`tests/engine/test_store.py`). What a store is given is public, so none knows a raw symbol; what a mechanism must
@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
-import weakref
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -25,7 +23,9 @@ from seqveil.engine.releases import Accounts, Path
 
 if TYPE_CHECKING:
     from seqveil.engine.packing import Sealing
+    from seqveil.engine.sqlite import SqliteStore
 
+StateStore: TypeAlias = "Memory | SqliteStore"
 Position = str | bytes | int
 SALT_BYTES = 32
 NEW = -1  # the id of a user whom a store does not have yet
@@ -33,7 +33,7 @@ GAP = -2  # the code of an event whose place was given up, because a later one c
 ERASED = -9  # the code of what stands for all releases of a user who was erased
 POSITION = "position "  # before a source, in the name of the fact that has its position
 LATEST = ":latest:"  # between a bridge and a user, in the name of the position that has the time of the latest event
-NUMBERS = ":numbers"  # after a bridge, in the name of the position that has the numbers of events by WHAT/USER
+NUMBERS = ":numbers"  # after a bridge, in the name of a position that has the number of an event, as {"WHAT/USER": 7}
 MOST_POSITION = 1 << 20  # bytes of a position: enough for what says how far a source was read
 
 
@@ -99,11 +99,7 @@ class Stored(NamedTuple):
     def of(
         cls, seq: int, skipped: int, model: int, code: int, epsilon: float, time: float | None, batch: str | None
     ) -> Stored:
-        """One release from its columns; `batch` is what `batch_text` wrote.
-
-        >>> Stored.of(4, 0, 0, 0, 1.5, None, batch_text(2, (7, 1), [0, 1])).path
-        (7, 1)
-        """
+        """One release from its columns; `batch` is what `batch_text` wrote."""
         one = [code] if code >= 0 else []
         events, path, codes = (1, one or None, one) if batch is None else json.loads(batch)
         shown = None if path is None else tuple(path)
@@ -178,52 +174,8 @@ class Entry(NamedTuple):
         return zip(*self.counts.T.tolist(), *figures, states, sealed, strict=True)
 
 
-class StateStore(Protocol):
-    """Keeps users by name. Every method but `fact` is called inside `transaction`."""
-
-    name: str  # for error messages
-    keeps_releases: bool  # whether `append` gets the releases; else what came before can be distinguished, and no more
-    durable: bool  # whether `append` always gets the states; else only those of users who make room for others
-    sealing: Sealing | None  # what seals the private part of users; None: nothing private is kept
-
-    @property
-    def salt(self) -> bytes:
-        """Random bytes of this state alone, which keyed randomness is mixed with; the same for as long as it lives."""
-
-    def transaction(self) -> AbstractContextManager[None]:
-        """All of the block is kept when it ends, or, if it fails, nothing that `append` has not got."""
-
-    def find(self, names: Sequence[User]) -> list[UserRow | None]:
-        """Where these users stand; None for a new one."""
-
-    def append(self, entry: Entry) -> Ints:
-        """Keep what a call left; the ids of its users. Someone who was erased is then known by name again."""
-
-    def releases(self, row: UserRow, since: int = 0) -> Iterator[Stored]:
-        """The user's releases from `since` on; what was given up between them has no place of its own."""
-
-    def everyone(self) -> Accounts:
-        """The accounts of all users, in the order they came."""
-
-    def fact(self, name: str) -> Any:
-        """What the store says of itself under this name, positions of sources (POSITION) included; None: nothing."""
-
-    def set_facts(self, facts: Mapping[str, Position | None]) -> None:
-        """Have the store say this of itself, and no longer what is None."""
-
-    def close(self) -> None:
-        """Let others have it."""
-
-
 def checked_positions(positions: Mapping[str, Position]) -> dict[str, Position]:
-    """The positions as they will be kept, or a refusal of what a store could not give back the same.
-
-    >>> checked_positions({"queue": 7})
-    {'queue': 7}
-    >>> checked_positions({"queue": 2**70})
-    Traceback (most recent call last):
-    seqveil.core.errors.InputError: expected positions by source, each text, bytes or a 64-bit whole number
-    """
+    """The positions as they will be kept, or a refusal of what a store could not give back the same."""
     found = dict(positions) if isinstance(positions, Mapping) else {0: 0}
     if not all(type(source) is str and _fits(source) and _fits(position) for source, position in found.items()):
         raise InputError("expected positions by source, each text, bytes or a 64-bit whole number")
@@ -242,30 +194,30 @@ def _fits(value: object) -> bool:
 
 
 class Memory:
-    """A state store in memory, for as long as the process runs.
+    """A state store in memory, for as long as the process runs; all users stay live beside it.
 
-    States that there is no room for lie in a temporary file without a name; they follow from the releases, so nothing
-    in it is private.
+    Every method of a store but `fact` is called inside `transaction`.
 
     Parameters:
         releases: whether they are kept. Without them an event that comes a second time is not drawn again, and what it
             was released as cannot be known.
     """
 
-    name, durable = "memory", False
-    sealing: Sealing | None = None
+    name = "memory"  # for error messages
+    durable = False  # whether `append` gets the states
+    sealing: Sealing | None = None  # what seals the private part of users; None: nothing private is kept
 
     def __init__(self, releases: bool = True) -> None:
+        # whether releases are kept; random bytes of this state alone, which keyed randomness is mixed with
         self.keeps_releases, self.salt = releases, os.urandom(SALT_BYTES)
         self._index: dict[User, int] = {}
         self._counts, self._figures = np.zeros((0, 2), np.int64), np.zeros((0, 4))
         self._calls: list[tuple[Entry, Ints]] = []  # the latest ones, whose releases are not sorted by user yet
         self._disclosed: dict[int, list[Stored]] = {}  # those before
-        self._aside: sqlite3.Connection | None = None  # a temporary file
         self._facts: dict[str, Position | None] = {}
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Nothing to do: what `append` has got stands."""
+        """All of the block is kept when it ends, or, if it fails, nothing that `append` has not got."""
         return nullcontext()
 
     def find(self, names: Sequence[User]) -> list[UserRow | None]:
@@ -273,14 +225,10 @@ class Memory:
         return [None if (k := self._index.get(name)) is None else self._row(k) for name in names]
 
     def _row(self, user: int) -> UserRow:
-        ask, aside = "SELECT state FROM aside WHERE id = ?", None
-        if self._aside is not None:
-            aside = self._aside.execute(ask, (user,)).fetchone()
-        ledger = [*self._counts[user].tolist(), *self._figures[user].tolist()]
-        return UserRow(*[user, *ledger, b"" if aside is None else aside[0]])
+        return UserRow(*[user, *self._counts[user].tolist(), *self._figures[user].tolist(), b""])
 
     def append(self, entry: Entry) -> Ints:
-        """Keep counts and figures, the releases where they are wanted, and states in the temporary file."""
+        """Keep what a call left; the ids of its users. Someone who was erased is then known by name again."""
         ids, new = entry.ids, np.flatnonzero(entry.ids == NEW)
         if new.size:
             ids, first = ids.copy(), len(self._index)
@@ -295,17 +243,10 @@ class Memory:
         self._counts[ids], self._figures[ids] = entry.counts, entry.figures
         if self.keeps_releases and entry.owners.size:
             self._calls.append((entry, ids))
-        if entry.states:
-            if self._aside is None:
-                self._aside = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-                weakref.finalize(self, self._aside.close)
-                self._aside.execute("CREATE TABLE aside (id INTEGER PRIMARY KEY, state BLOB)")
-            rows = [(user, state) for user, (*_, state, _) in zip(ids.tolist(), entry.rows, strict=True)]
-            self._aside.executemany("INSERT OR REPLACE INTO aside VALUES (?, ?)", rows)
         return ids
 
     def releases(self, row: UserRow, since: int = 0) -> Iterator[Stored]:
-        """The user's releases from `since` on."""
+        """The user's releases from `since` on; what was given up between them has no place of its own."""
         if not self.keeps_releases:
             raise InputError("these streams keep no releases; pass Memory(), or a state file")
         for entry, ids in self._calls:
@@ -321,12 +262,12 @@ class Memory:
         return Accounts.of(list(self._index), self._counts[:users], self._figures[:users])
 
     def fact(self, name: str) -> Any:
-        """A position, or None: memory has no past that could contradict the setting."""
+        """What the store says of itself under this name, positions of sources (POSITION) included; None: nothing."""
         return self._facts.get(name)
 
     def set_facts(self, facts: Mapping[str, Position | None]) -> None:
-        """Keep positions for as long as the process lives."""
+        """Have the store say this of itself, and no longer what is None."""
         self._facts.update(facts)
 
     def close(self) -> None:
-        """Nothing is open but the temporary file, which goes with the store."""
+        """Let others have it."""

@@ -27,7 +27,6 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints, Kernels, to_weights
 from seqveil.core.leakage import Leakages, cost, pass_over, weight_range
 from seqveil.core.mechanisms.base import Asked
-from seqveil.core.mechanisms.base import Made as Quick
 from seqveil.core.mechanisms.blocks import Blocks
 from seqveil.core.randomness import Randomness, rows
 from seqveil.core.secrets.account import together
@@ -45,9 +44,6 @@ Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 SecretAccounts = NDArray[np.object_]  # of declared secrets: `SecretTrackers`, one a user
 Done = TypeVar("Done")
-
-
-# the state
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,17 +73,7 @@ class Private(ByUser):
 
 @dataclass(frozen=True, eq=False)
 class State(ByUser):
-    """State of B streams, one row a user: what the releases so far imply, and what is private of them.
-
-    >>> from seqveil.core.model import MarkovModel
-    >>> from seqveil.core.randomness import SeededRandomness
-    >>> from seqveil.engine.policy import Policy
-    >>> setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
-    >>> state, randomness = State.start(setting, users=3), SeededRandomness(1)
-    >>> made, state = state.move(np.array([0, 2]), lambda some: step(setting, some, np.array([1, 0]), randomness))
-    >>> made.codes.shape, state.steps.tolist(), state.private
-    ((2,), [1, 0, 1], Private(…))
-    """
+    """State of B streams, one row a user: what the releases so far imply, and what is private of them."""
 
     states: Floats  # (B, S) distribution of the next state of the chain, as `core.filtering` keeps it
     steps: Ints  # (B,) events so far, released or not
@@ -149,10 +135,7 @@ class State(ByUser):
 
 
 def check_rows(rows: Rows, users: int) -> None:
-    """Refuse rows that are not there, and those named twice; one counted from the end would be another name of a row.
-
-    >>> check_rows(np.array([2, 0]), 3)
-    """
+    """Refuse rows that are not there, and those named twice; one counted from the end would be a second name."""
     if rows.size == 1 and rows.dtype.kind in "iu" and 0 <= rows[0] < users:  # the usual case of a call of one event
         return
     ordered = np.sort(rows)  # some eight times as fast as looking for the different ones
@@ -163,11 +146,7 @@ def check_rows(rows: Rows, users: int) -> None:
 
 
 def rounds(users: Rows) -> list[Rows]:
-    """Positions of a chunk's events in rounds that hold each user once, in the order of the events.
-
-    >>> [r.tolist() for r in rounds(np.array([0, 1, 0, 0, 2]))]
-    [[0, 1, 4], [2], [3]]
-    """
+    """Positions of a chunk's events in rounds that hold each user once, in the order of the events."""
     if not users.size:
         return []
     if users.size <= FEW and len(set(users.tolist())) == users.size:  # as in most small calls: nothing to sort
@@ -179,9 +158,6 @@ def rounds(users: Rows) -> list[Rows]:
     turn = np.empty_like(nth)
     turn[order] = nth
     return np.split(np.argsort(turn, kind="stable"), np.cumsum(np.bincount(turn))[:-1])
-
-
-# the step
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,9 +213,8 @@ def step(
     is 1, and it is within the LDP level of every symbol (`hidden`). What is private decides draws alone: it is in no
     release, and in nothing public.
 
-    >>> from seqveil.core.model import MarkovModel
+    >>> from seqveil import MarkovModel, Policy
     >>> from seqveil.core.randomness import SeededRandomness
-    >>> from seqveil.engine.policy import Policy
     >>> setting = Policy(epsilon=2.0, block=2).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
     >>> made, state = step(setting, State.start(setting), np.array([1]), SeededRandomness(1))
     >>> made.places.tolist(), state.blocks.places.tolist(), state.private
@@ -354,9 +329,6 @@ def skipped(setting: Terms, state: State, events: int = 1) -> State:
     )
 
 
-# codes
-
-
 def gate(
     codes: Any, n: int, count: int | None = None, also: tuple[int, ...] = (), problem: type[InputError] = InputError
 ) -> Ints:
@@ -382,11 +354,7 @@ def gate(
 
 
 def raw_codes(codes: Any, n: int, count: int | None = None) -> Ints:
-    """The codes of raw symbols, UNKNOWN among them, through the gate.
-
-    >>> raw_codes([0, 1], 2)
-    array([0, 1])
-    """
+    """The codes of raw symbols, UNKNOWN among them, through the gate."""
     return gate(codes, n, count, (UNKNOWN,))
 
 
@@ -435,9 +403,6 @@ def drawn(distributions: Floats, thrown: Ints) -> Ints:
     return np.asarray((reached <= thrown[:, None]).sum(1), np.int64)
 
 
-# what is released
-
-
 def kernels(setting: Terms, beliefs: Floats, epsilon: float) -> Kernels:
     """The kernels for these beliefs at one ε; 0 gives the best guess, which leaks nothing."""
     if epsilon < GONE:
@@ -466,26 +431,25 @@ def _within_budget(setting: Terms, beliefs: Floats, epsilons: Floats, gone: Mask
 
 def _choose(setting: Terms, beliefs: Floats, epsilon: float, source: Source) -> tuple[Ints, Ints]:
     """The release of each user and its column: compiled where that is there, else from the kernels, part by part."""
-    made = None if epsilon < GONE else _quickly(setting, beliefs, epsilon, source)
-    if made is not None and not made.left.size:
-        return made.codes, made.columns
-    users, n = beliefs.shape
-    codes, columns = np.empty(users, np.int64), np.empty((users, n), np.int64)
-    left = np.arange(users)
-    if made is not None:
+    (users, n), made = beliefs.shape, None
+    if epsilon >= GONE:  # all releases without a stack of kernels, where that is to be had
+        asked = Asked(given=source.codes) if source.draws is None else Asked(source.codes, source.draws)
+        made = mechanisms.get(setting.mechanism).release(beliefs, epsilon, setting.distortion, asked)
+    if made is not None and not made.impossible:
         codes, columns, left = made.codes, made.columns, made.left
-    for part in _parts(setting, left, epsilon):
+    else:
+        codes, columns, left = np.empty(users, np.int64), np.empty((users, n), np.int64), np.arange(users)
+    if not left.size:
+        return codes, columns
+    wide = getattr(setting.mechanism, "wide", False)
+    table = n * (n if wide else min(n, math.ceil(1 + math.exp(min(epsilon, 12.0)))))
+    size = max(1, 1_000_000 // table)  # of parts whose kernels fit the memory of a few megabytes
+    for at in range(0, left.size, size):
+        part = left[at : at + size]
         built = kernels(setting, beliefs[part], epsilon)
         chosen = _picked(built, source.take(part))
         codes[part], columns[part] = built.outputs[np.arange(part.size), chosen], built.column(chosen)
     return codes, columns
-
-
-def _quickly(setting: Terms, beliefs: Floats, epsilon: float, source: Source) -> Quick | None:
-    """All releases without a stack of kernels; None where that is not to be had."""
-    asked = Asked(given=source.codes) if source.draws is None else Asked(source.codes, source.draws)
-    made = mechanisms.get(setting.mechanism).release(beliefs, epsilon, setting.distortion, asked)
-    return None if made is not None and made.impossible else made
 
 
 def _picked(built: Kernels, source: Source) -> Ints:
@@ -499,17 +463,6 @@ def _picked(built: Kernels, source: Source) -> Ints:
             "epsilon and budget are those of the release"
         )
     return match.argmax(1)
-
-
-def _parts(setting: Terms, users: Rows, epsilon: float) -> list[Rows]:
-    """Users in parts whose kernels fit the memory of a few megabytes."""
-    n, wide = setting.model.n, getattr(setting.mechanism, "wide", False)
-    table = n * (n if wide else min(n, math.ceil(1 + math.exp(min(epsilon, 12.0)))))
-    size = max(1, 1_000_000 // table)
-    return [users[at : at + size] for at in range(0, users.size, size)]
-
-
-# what it may cost, and what it did
 
 
 def allowance(setting: Terms, state: State, times: Floats | None = None) -> tuple[Floats, Mask]:
@@ -574,9 +527,6 @@ def take_in(
     spent, ldp = state.spent + epsilons, state.ldp + ldp_cost(setting, epsilons)
     steps, blocks = state.steps + 1, state.blocks
     return weights, State(states, steps, spent, account, window, ldp, state.first, trackers, blocks, state.private)
-
-
-# accounts of declared secrets
 
 
 def check_room(trackers: SecretAccounts) -> None:

@@ -10,34 +10,26 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple, NoReturn, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seqveil.core.errors import DataError, InputError, SeqveilError, UnknownSymbol, option
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
-from seqveil.core.randomness import (
-    KeyedRandomness,
-    Randomness,
-    SeededRandomness,
-    SystemRandomness,
-    User,
-    known_as,
-    user_name,
-)
+from seqveil.core.randomness import KeyedRandomness, Randomness, User, known_as, user_name
+from seqveil.core.randomness import randomness as seeded
 from seqveil.core.times import Time, seconds
 from seqveil.engine import upkeep
 from seqveil.engine.budget import TIMELESS
-from seqveil.engine.calls import NEXT, Call, Gaps, Live, OutOfOrder, Seen, first_gap, nothing_yet, plan_of
+from seqveil.engine.calls import NEXT, Call, Gaps, Live, OutOfOrder, Seen, nothing_yet
 from seqveil.engine.policy import Policy, policy_of
 from seqveil.engine.releases import Account, Accounts, Release, Releases
 from seqveil.engine.secrets import SecretTotal, totals
-from seqveil.engine.sqlite import SqliteStore, reading
+from seqveil.engine.sqlite import FilePath, SqliteStore, reading
 from seqveil.engine.store import (
     ERASED,
     POSITION,
@@ -53,8 +45,9 @@ from seqveil.engine.store import (
 from seqveil.engine.stream import NOTHING, TIMELESS_SECRETS, raw_codes, released_codes
 from seqveil.engine.terms import Terms
 
-MEMORY = 1 << 30
+MEMORY = 1 << 28
 Users = Sequence[User]  # text or whole numbers
+Values = Sequence[Any] | Ints
 Seqs = Sequence[int] | Ints | None
 Times = Sequence[Time] | Floats | None
 Positions = Mapping[str, Position]
@@ -77,9 +70,9 @@ class CodeStreams:
     events are cut into calls, and however often its state was put aside. Each event, a user and a sequence number that
     counts from 0, is drawn once: asked again, the same release is given back, whatever symbol comes with it, and
     nothing is charged. What was drawn is never taken back, and no refusal depends on a draw that was: a call that
-    cannot be (a code, an order or a time that is wrong) is refused before anything is drawn. With a state file (`open`)
-    a release is committed and synced before `release` returns it, and no raw symbol, nor anything computed from one but
-    its release, is ever written. Threads may share streams.
+    cannot be (a code, an order or a time that is wrong) is refused before anything is drawn. With a state file a
+    release is committed and synced before `release` returns it, and no raw symbol, nor anything computed from one but
+    its release, is ever written in the clear. Threads may share streams.
 
     Parameters:
         setting: the model, the mechanism, ε, the budget: everything public about the releases.
@@ -90,34 +83,24 @@ class CodeStreams:
             a state file need one: the hidden bit of a block follows from it, and is never stored.
         gaps: what happens when a sequence number is left out: "refuse" (`OutOfOrder`), or "skip", which gives the
             missing events up.
-        memory: bytes that live states may take. Small states in memory all stay live.
+        memory: bytes that live states may take, where others can wait in a state file.
         must_exist: refuse a state file that is missing or empty, rather than begin one whose ledger starts at zero.
         seen: called with whatever is released or observed: whose it is, and what anyone knows of it.
 
-    *Declared secrets* are about a user, whose name stands for the person: there is no second stream
-    of the same user, later events go on with the same account, and a restart does not begin it anew. A secret about
-    the stream as it ends is about all events of the user, at most 1000; one event more is refused.
-
-    >>> from seqveil import Policy
-    >>> setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
-    >>> streams = CodeStreams(setting, randomness=SeededRandomness(1))
-    >>> made = streams.release(["ann", "bob", "ann"], [0, 1, 0])
-    >>> made.epsilons.tolist(), streams.accounts().users, streams.accounts().events.tolist()
-    ([1.0, 1.0, 1.0], ['ann', 'bob'], [2, 1])
-    >>> again = streams.release(["bob", "bob"], [0, 1], seqs=[0, 1])
-    >>> bool(again.codes[0] == made.codes[1]), again.replayed.tolist(), streams.account("bob").events
-    (True, [True, False], 2)
+    *Declared secrets* are about a user, whose name stands for the person: later events go on with the same account, and
+    a restart does not begin it anew. A secret about the stream as it ends is about all events of the user, at most
+    1000; one event more is refused.
     """
 
     def __init__(
         self,
         setting: Terms,
-        store: StateStore | str | os.PathLike[str] | None = None,
+        store: StateStore | FilePath | None = None,
         randomness: Randomness | KeyedRandomness | None = None,
         *,
         key: bytes | None = None,
         gaps: Gaps = "refuse",
-        memory: int | None = None,
+        memory: int = MEMORY,
         must_exist: bool = False,
         seen: Seen | None = None,
     ) -> None:
@@ -125,10 +108,9 @@ class CodeStreams:
             raise InputError(f'expected gaps to be "refuse" or "skip", got {gaps!r}')
         if key is not None and randomness is not None:
             raise InputError("pass a key or randomness, not both")
-        source = KeyedRandomness(key) if key is not None else randomness or SystemRandomness()
-        path = store if isinstance(store, str | os.PathLike) else None
-        kept = None if isinstance(store, str | os.PathLike) else store
-        if path is not None or (kept is not None and kept.durable):
+        source = KeyedRandomness(key) if key is not None else randomness or seeded()
+        path, kept = (store, None) if isinstance(store, str | os.PathLike) else (None, store or Memory())
+        if kept is None or kept.durable:
             if setting.in_blocks and not isinstance(source, KeyedRandomness):
                 raise InputError(
                     "blocks with a stored state need a key, from which the hidden bit of each block follows; pass one "
@@ -136,13 +118,10 @@ class CodeStreams:
                 )
             if (key if kept is None else kept.sealing) is None:  # what is remembered could not be kept
                 setting = setting.by_symbol
-        self.setting, self.gaps, self._seen, self._source, self._key = setting, gaps, seen, source, key
+        self.gaps, self._seen, self._source, self._key, self._memory = gaps, seen, source, key, memory
         self.committed: float | None = None  # when the latest call was kept, in seconds since 1970
         self._lock, self._open = threading.RLock(), True
-        self._memory = memory or (MEMORY if path is None else MEMORY // 4)
-        self._store: StateStore = kept or Memory()
-        if path is not None:
-            self._store = upkeep.opened(path, setting, source.private, key, must_exist)
+        self._store = kept or upkeep.opened(path or "", setting, source.private, key, must_exist)
         try:
             private, began = self._store.fact("private"), self._store.fact("begun")
             self.private = source.private if private is None else private == "yes"
@@ -151,8 +130,7 @@ class CodeStreams:
             earlier = upkeep.models(self._store.facts())[:-1] if isinstance(self._store, SqliteStore) else []
             self._go_on([*(setting.policy.on(model) for model in earlier), setting])
         except BaseException:
-            if path is not None:
-                self._store.close()
+            self._store.close()
             raise
 
     def _go_on(self, history: list[Terms]) -> None:
@@ -163,7 +141,7 @@ class CodeStreams:
             self._randomness = self._source.of_state(self.setting.signature, self._store.salt)
 
     @staticmethod
-    def open(path: str | os.PathLike[str], setting: Terms, **how: Any) -> CodeStreams:
+    def open(path: FilePath, setting: Terms, **how: Any) -> CodeStreams:
         """Open a state file, or make it; refuses a file of another model, setting or key, or one that is in use."""
         return CodeStreams(setting, path, **how)
 
@@ -200,12 +178,7 @@ class CodeStreams:
     # releasing
 
     def release(
-        self,
-        users: Users,
-        symbols: Sequence[Any] | Ints,
-        seqs: Seqs = None,
-        times: Times = None,
-        positions: Noted = None,
+        self, users: Users, symbols: Values, seqs: Seqs = None, times: Times = None, positions: Noted = None
     ) -> Releases:
         """Release one event for each user named, several of a user in a row where they come so, in one transaction.
 
@@ -219,7 +192,8 @@ class CodeStreams:
             positions: (how far some source was read, say) kept with the releases, where all were made; a function gets
                 the releases first.
         """
-        return self._run(self._call(users, self._raw(symbols), seqs, times), positions)
+        raw = [self._batch(*each) for each in enumerate(symbols)] if self.setting.in_batches else symbols
+        return self._run(self._call(users, raw, seqs, times), positions)
 
     def observe(
         self, users: Users, releases: Sequence[Any] | Ints, times: Times = None, sizes: Sequence[int] | None = None,
@@ -238,33 +212,27 @@ class CodeStreams:
             sizes: how many symbols each batch has; the setting's batch by default.
             epsilons: of blocks, the ε that the record has, which say where one was cut before its end.
         """
-        if not self.setting.in_batches:
-            codes, cuts = released_codes(self.setting, releases), self.setting.in_blocks and epsilons is not None
-            claimed = np.asarray(epsilons, np.float64) if cuts else None
-            return self._run(self._call(users, codes, None, times, observed=True, claimed=claimed))
-        paths: list[Any] = list(releases)
-        raw = [np.zeros(size, np.int64) for size in sizes or [self.setting.batch] * len(paths)]
-        return self._run(self._call(users, raw, None, times, observed=True, paths=paths))
-
-    def _raw(self, symbols: Any) -> Ints | list[Ints]:
-        if not self.setting.in_batches:
-            return raw_codes(symbols, self.setting.model.n)
-        return [self._batch(k, codes) for k, codes in enumerate(symbols)]
+        if self.setting.in_batches:
+            raw = [np.zeros(size, np.int64) for size in sizes or [self.setting.batch] * len(releases)]
+            return self._run(self._call(users, raw, None, times, observed=True, paths=list(releases)))
+        cuts = self.setting.in_blocks and epsilons is not None
+        claimed = np.asarray(epsilons, np.float64) if cuts else None
+        codes = released_codes(self.setting, releases)
+        return self._run(self._call(users, codes, None, times, observed=True, claimed=claimed))
 
     def _batch(self, k: int, codes: Any) -> Ints:
-        try:
+        with suppress(InputError):
             raw = raw_codes(codes, self.setting.model.n)
-        except InputError:
-            raw = np.zeros(0, np.int64)
-        if not 1 <= raw.size <= self.setting.batch:
-            raise InputError(
-                f"event {k}: expected a batch of 1 to {self.setting.batch} codes, whole numbers "
-                f"0..{self.setting.model.n - 1}"
-            )
-        return raw
+            if 1 <= raw.size <= self.setting.batch:
+                return raw
+        raise InputError(
+            f"event {k}: expected a batch of 1 to {self.setting.batch} codes, whole numbers "
+            f"0..{self.setting.model.n - 1}"
+        )
 
-    def _call(self, users: Users, raw: Ints | list[Ints], seqs: Seqs, times: Times, **how: Any) -> Call:
+    def _call(self, users: Users, symbols: Any, seqs: Seqs, times: Times, **how: Any) -> Call:
         """The events, checked before anything of them is drawn."""
+        raw = symbols if self.setting.in_batches or how else raw_codes(symbols, self.setting.model.n)
         count = len(raw)
         names: list[User] = [
             user if type(user) is str else str(user) if type(user) is int else self._named(user, f"event {k}: ")
@@ -285,59 +253,28 @@ class CodeStreams:
         return Call(self.setting, names, stamps, made, raw, seen=self._seen, **how)
 
     def _run(self, call: Call, positions: Noted = None) -> Releases:
-        made = call.made
+        made: Releases = call.made
+        failure: BaseException | None = None
         if positions is not None and not callable(positions):
             positions = checked_positions(positions)
         with self._lock:
             self._refuse_closed()
             try:
                 with self._store.transaction():
-                    failure = self._play(call) or self._note_positions(made, positions)
-            except BaseException:
-                # the disk failed, whatever was drawn; what is live may be ahead of the file, so it is read again
-                self._live.undo(call.names)
+                    if call.names:
+                        failure = call.play(self._live, self._store, self._randomness, self.gaps)
+                    failure = failure or self._note_positions(made, positions)
+            except BaseException as error:
+                # the order was wrong; or the disk failed, whatever was drawn
+                self._live.undo(call.names, moved=not isinstance(error, OutOfOrder))
                 raise
-            self.committed = time.time()
-        if failure is None:
-            return made
-        raise _with(failure, made)
-
-    def _play(self, call: Call) -> Exception | None:
-        """Release the groups one by one; why it ended early, if it did: then what was drawn before stands."""
-        groups = list(self._groups(call.names))
-        if len(groups) > 1:  # the first group could be drawn before the next is known to be wrong
-            self._check(call, groups)
-        drawn = False
-        for group in groups:
-            stands, failure = call.play(group, self._live, self._store, self._randomness, self.gaps)
-            drawn = drawn or stands
-            if failure is not None and not drawn:  # nothing to keep: the call leaves no trace
-                raise _with(failure, call.made)
-            if failure is not None:
-                return failure
-        return None
-
-    def _groups(self, names: Sequence[User]) -> Iterator[NDArray[np.intp]]:
-        """The events in groups whose users can be live together."""
-        if len(names) <= self._live.room or len(everyone := list(dict.fromkeys(names))) <= self._live.room:
-            if names:
-                yield np.arange(len(names))
-            return
-        number = {name: k // self._live.room for k, name in enumerate(everyone)}
-        groups = np.array([number[name] for name in names], np.intp)
-        for group in range(int(groups.max()) + 1):
-            yield np.flatnonzero(groups == group)
-
-    def _check(self, call: Call, groups: Sequence[NDArray[np.intp]]) -> None:
-        """Refuse a wrong order, wrong times, or more events than were promised for; nothing is drawn."""
-        if call.made.seqs[0] != NEXT:
-            everyone = {name: k for k, name in enumerate(dict.fromkeys(call.names))}
-            upcoming = np.array([0 if row is None else row.events for row in self._store.find(list(everyone))])
-            users = np.array([everyone[name] for name in call.names], np.intp)
-            plan_of(users, call.made.seqs, upcoming[users], self.gaps)
-        if self.setting.timed or self.setting.trackers is not None:
-            for group in groups:
-                call.check(group, self._live, self.gaps)
+            if failure is None:
+                self.committed = time.time()
+                return made
+            self._live.undo(call.names)
+        if isinstance(failure, SeqveilError):
+            failure.made = made
+        raise failure
 
     def _note_positions(self, made: Releases, positions: Noted) -> BaseException | None:
         """Write the positions; a function that fails takes back nothing but them.
@@ -352,22 +289,6 @@ class CodeStreams:
             return error
         self._store.set_facts({POSITION + source: position for source, position in found.items()})
         return None
-
-    def misplaced(self, calls: Sequence[tuple[Sequence[User], Sequence[int]]]) -> list[OutOfOrder | None]:
-        """Which of several calls, each of users and sequence numbers, would be refused for their order.
-
-        Each is looked at after those before it that would not be. Nothing is changed.
-        """
-        with self._lock:
-            # whose first event this is, as far as is known, cannot have left any out: that needs no look at the store
-            later = {self._named(user) for names, seqs in calls for user, seq in zip(names, seqs, strict=True) if seq}
-            upcoming = self._live.known_seqs([self._named(user) for names, _ in calls for user in names])
-            unknown = [user for user in later if user not in upcoming]
-            if unknown:
-                with self._store.transaction():
-                    rows = self._store.find(unknown)
-                upcoming |= {user: 0 if row is None else row.events for user, row in zip(unknown, rows, strict=True)}
-        return [first_gap(names, seqs, upcoming, self.gaps) for names, seqs in calls]
 
     # what is kept of users
 
@@ -457,10 +378,10 @@ class CodeStreams:
         file.check_place()
         return upkeep.backup(file.path, path)
 
-    def erase(self, users: Users) -> tuple[int, list[str]]:
-        """Take users out of the state file, all or none, as `seqveil state erase` does: releases, state and name.
+    def erase(self, users: Users) -> int:
+        """Take users out of the state file, all or none, as `seqveil state erase` does: releases, state and name; how
+        many releases that were.
 
-        Returns how many releases that were, and the sources whose positions still have one of the names in them.
         Whoever releases waits meanwhile, for the file is written anew. The totals of the accounts stay, each under a
         keyed hash of the name.
         """
@@ -504,7 +425,10 @@ class CodeStreams:
                     users, beyond = users + entry.ids.size, beyond + past
                 if isinstance(self._store, SqliteStore):
                     erased = upkeep.adopt(self._store, history)
+            before = self._live
             self._go_on(history)
+            if not self._store.durable:
+                self._live.recall(before)
         return Adopted(users, erased, beyond)
 
     def _state_file(self, what: str) -> SqliteStore:
@@ -521,19 +445,10 @@ class CodeStreams:
         return user_name(user, where) if self._store.durable else known_as(user)
 
 
-def _with(failure: BaseException, made: Releases) -> BaseException:
-    if isinstance(failure, SeqveilError):
-        failure.made = made
-    return failure
-
-
 class Streams(CodeStreams):
     """Releases events of named users, each stream exactly as by a `Session` of its own.
 
-    *Guarantee*: that of `CodeStreams`. Each event, a user and a sequence number that counts from 0, is drawn once:
-    asked again, the same release is given back, whatever value comes with it, and nothing is charged. With a state file
-    a release is committed and synced before `release` returns it, and no raw value, nor anything computed from one but
-    its release, is ever written. Threads may share streams.
+    *Guarantee*: that of `CodeStreams`. An event is a user and a sequence number that counts from 0.
 
     Parameters:
         model: how such streams usually run.
@@ -545,8 +460,9 @@ class Streams(CodeStreams):
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], alphabet=["home", "work"])
     >>> streams = Streams(model, epsilon=1.0, seed=1)
     >>> made = streams.release(["ann", "bob", "ann"], ["home", "work", "home"])
-    >>> set(made.values) <= {"home", "work"}, streams.account("ann").epsilon_spent
-    (True, 2.0)
+    >>> again = streams.release(["bob"], ["home"], seqs=[0])
+    >>> again.values[0] == made.values[1], again.replayed.tolist(), streams.account("ann").epsilon_spent
+    (True, [True], 2.0)
     """
 
     def __init__(
@@ -554,15 +470,15 @@ class Streams(CodeStreams):
         model: MarkovModel,
         policy: Policy | None = None,
         *,
-        store: StateStore | str | os.PathLike[str] | None = None,
+        store: StateStore | FilePath | None = None,
         key: bytes | None = None,
         gaps: Gaps = "refuse",
-        memory: int | None = None,
+        memory: int = MEMORY,
         must_exist: bool = False,
         seed: int | None = None,
         **shorthand: Any,
     ) -> None:
-        terms, chosen = policy_of(policy, shorthand).on(model), None if seed is None else SeededRandomness(seed)
+        terms, chosen = policy_of(policy, shorthand).on(model), None if seed is None else seeded(seed)
         super().__init__(terms, store, chosen, key=key, gaps=gaps, memory=memory, must_exist=must_exist)
 
     @property
@@ -571,12 +487,7 @@ class Streams(CodeStreams):
         return self.setting.policy
 
     def release(
-        self,
-        users: Users,
-        values: Sequence[Any] | Ints,
-        seqs: Seqs = None,
-        times: Times = None,
-        positions: Noted = None,
+        self, users: Users, values: Values, seqs: Seqs = None, times: Times = None, positions: Noted = None
     ) -> Releases:
         """Release one event for each user named, as `CodeStreams.release` does, given the values of the model's
         alphabet: one for each event, or of each batch as many as the policy's `batch`, and fewer at a stream's end."""

@@ -10,9 +10,9 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -122,17 +122,12 @@ class Terms:
 
     def trackers_from(self, slot: int) -> SecretTrackers:
         """The accounts of the declared secrets for a stream that begins in this slot, before its first release."""
-        place = int(self.slots.place(slot))
-        if place not in self._beginnings:
-            self._beginnings[place] = self._trackers_at(place)
-        return self._beginnings[place]
+        return self._trackers_at(int(self.slots.place(slot)))
 
     @cached_property
-    def _beginnings(self) -> dict[int, SecretTrackers]:
-        return {}
-
-    def _trackers_at(self, place: int) -> SecretTrackers:
-        return SecretTrackers([self.model, *self.observers], self.secrets, True, place, self.remembered)
+    def _trackers_at(self) -> Callable[[int], SecretTrackers]:
+        models = [self.model, *self.observers]
+        return cache(lambda place: SecretTrackers(models, self.secrets, True, place, self.remembered))
 
     @cached_property
     def side_information(self) -> float:
@@ -191,11 +186,6 @@ def refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], name: str, i
     """Refuse to go on with what was begun on other terms; both are as `Terms.to_dict` gives them, or more.
 
     `name` is what was begun, `instead` what may be begun anew.
-
-    >>> refuse_other({"model": "m", "epsilon": 1.0}, {"model": "m", "epsilon": 2.0}, "s.db:", "a new one")
-    Traceback (most recent call last):
-    ...
-    seqveil.core.errors.InputError: s.db: was begun with another epsilon; use the policy of its first run, or a new one
     """
     if before["model"] != now["model"]:
         raise ModelError(f"{name} belongs to another model; use the one that it had or adopted last, or {instead}")

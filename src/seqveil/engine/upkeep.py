@@ -18,8 +18,8 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import key_file, key_mark
 from seqveil.engine import packing, sqlite
 from seqveil.engine.packing import Sealing
-from seqveil.engine.sqlite import SALT, FilePath, SqliteStore, is_damage, reading
-from seqveil.engine.store import ERASED, LATEST, NUMBERS, POSITION, Damaged, NoSuchUser, StoreError, UserRow
+from seqveil.engine.sqlite import SALT, SETTING, FilePath, SqliteStore, is_damage, reading
+from seqveil.engine.store import ERASED, LATEST, NUMBERS, Damaged, NoSuchUser, StoreError, UserRow
 from seqveil.engine.terms import Terms, refuse_other
 
 SPENDS = "a new file, whose ledger begins at zero: what was disclosed before would no longer count against any budget"
@@ -27,8 +27,6 @@ MODEL = "model "  # before a number, in the name of the fact that has a model
 KEY_MARK = "key"  # the fact that tells the key of the file from others
 ANYONE = "erased"  # the fact that says that somebody was erased
 HASH = 16  # bytes of a hashed name; the name of a user is text, so none can be one
-MOST = 1000  # problems that are named
-BESIDE = ("-wal", "-shm", "-journal")  # files of SQLite beside a state file
 
 
 # whose file it is
@@ -52,15 +50,13 @@ def opened(path: FilePath, setting: Terms, private: bool, key: bytes | None, mus
 
 def _agree(file: SqliteStore, setting: Terms, private: bool, key: bytes | None) -> None:
     """Write down what the file is for, or refuse to use it for something else."""
-    known = file.fact("setting")
-    if known is None:
-        if not file.begun:
-            raise DataError(f"{file.name}: does not say what it is for; it is damaged, restore it from a backup")
-        facts = {"setting": setting.signature, "private": "yes" if private else "no", "begun": repr(time.time())}
+    if file.begun:
+        file.begin()
+        facts = {SETTING: setting.signature, "private": "yes" if private else "no", "begun": repr(time.time())}
         mark = None if key is None else key_mark(key)
         file.set_facts(facts | {f"{MODEL}0": setting.model.to_bytes(), KEY_MARK: mark})
         return
-    refuse_other(json.loads(known), json.loads(setting.signature), f"{file.name}:", SPENDS)
+    refuse_other(json.loads(file.fact(SETTING)), json.loads(setting.signature), f"{file.name}:", SPENDS)
     if file.fact("private") == "yes" and not private:
         raise InputError(f"{file.name}: holds private releases, so a seed cannot go on with it; leave it out")
     if private:
@@ -109,17 +105,14 @@ def adopt(store: SqliteStore, history: Sequence[Terms]) -> int:
             ledger = packing.beyond(stub)
             store.rewrite(name, row._replace(most=ledger.most, least=ledger.least))
     model = {f"{MODEL}{len(history) - 1}": history[-1].model.to_bytes()}
-    store.set_facts({"setting": history[-1].signature, **model})
+    store.set_facts({SETTING: history[-1].signature, **model})
     (erased,) = store.sql.execute("SELECT count(*) FROM releases WHERE code = ?", (ERASED,)).fetchone()
     return int(erased)
 
 
 def accept(path: FilePath) -> None:
-    """Go on with a state file that is not the latest one: a copy put in its place, or one that lost transactions.
-
-    From now on it draws from randomness of its own, and what `FILE-lock` says of missing transactions is dropped.
-    """
-    with closing(SqliteStore(path, must_exist=True, accept=True)) as store, store.transaction():
+    """Go on with a copy that was put in the place of a state file: from now on it draws from randomness of its own."""
+    with closing(SqliteStore(path, must_exist=True)) as store, store.transaction():
         store.begin_epoch()
 
 
@@ -140,14 +133,6 @@ class Verified:
         """Whether nothing is wrong."""
         return not self.problems
 
-    def found(self, what: str, user: object = None) -> None:
-        """Note what is wrong, and whose record it is."""
-        if isinstance(user, int):  # damage may have made something else of it
-            self.damaged_users.add(user)
-            what = f"user number {user}: {what}"
-        if len(self.problems) < MOST:
-            self.problems.append(what)
-
 
 def verify(path: FilePath) -> Verified:
     """Look at every row of a state file, in a snapshot of what is committed; nobody who writes waits for it."""
@@ -155,24 +140,25 @@ def verify(path: FilePath) -> Verified:
     with reading(path) as records:
         try:
             if records.sql.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
-                found.found("the tables are damaged (SQLite's own check)")
+                found.problems.append("the tables are damaged (SQLite's own check)")
             records.facts()
             for user, _, row in records.users():
                 found.users += row is None or not row.erased
-                if row is None:
-                    found.found("the name, the ledger or the state is damaged", user)
-                    continue
                 try:
+                    if row is None:
+                        raise records.damaged(user)
                     codes = [stored.code for stored in records.releases(row)]
                     found.releases, kept = found.releases + len(codes) - codes.count(ERASED), kept + len(codes)
                 except Damaged:
-                    found.found("a release is damaged or missing", user)
+                    what = "the name, the ledger or the state" if row is None else "a release"
+                    found.problems.append(f"user number {user}: {what} is damaged or missing")
+                    found.damaged_users.add(user)
             if found.sound and (kept,) != records.sql.execute("SELECT count(*) FROM releases").fetchone():
-                found.found("there are releases that no user's row leads to")
+                found.problems.append("there are releases that no user's row leads to")
         except (sqlite3.Error, StoreError) as error:
             if isinstance(error, sqlite3.Error) and not is_damage(error):
                 raise
-            found.found("the file cannot be read through; restore it from a backup")
+            found.problems.append("the file cannot be read through; restore it from a backup")
     return found
 
 
@@ -187,15 +173,11 @@ def backup(path: FilePath, copy: FilePath) -> Verified:
     with reading(path) as records:
         try:
             sqlite.make_private(target)
+        except FileExistsError:
+            raise StoreError(f"{shown}: is there already, and a copy writes over nothing; name a new file") from None
         except OSError as error:
-            reason = "is there already, and a copy writes over nothing; name a file that is not there"
-            if not isinstance(error, FileExistsError):
-                reason = f"a copy cannot be written here ({error.strerror}); name another file"
-            raise StoreError(f"{shown}: {reason}") from None
+            raise StoreError(f"{shown}: a copy cannot be written here ({error.strerror}); name another file") from None
         try:
-            for beside in BESIDE:  # what an earlier one left would be taken for its own
-                with suppress(FileNotFoundError):
-                    os.unlink(target + beside)
             with sqlite.disclosed(shown), closing(sqlite.connect(target)) as made:
                 records.sql.backup(made)  # one step: a snapshot that writers need not wait for
                 made.execute("DELETE FROM facts WHERE name = ?", (sqlite.EPOCH,))
@@ -204,11 +186,10 @@ def backup(path: FilePath, copy: FilePath) -> Verified:
             if found.sound:
                 return found
             raise StoreError(
-                f"{records.name}: is damaged ({found.problems[0]}), so no copy was made; `seqveil state verify` lists "
-                "all"
+                f"{records.name}: is damaged ({found.problems[0]}), so no copy was made; see `state verify`"
             )
         except BaseException:
-            for beside in ("", *BESIDE):
+            for beside in ("", "-wal", "-shm"):
                 with suppress(OSError):
                     os.unlink(target + beside)
             raise
@@ -217,20 +198,17 @@ def backup(path: FilePath, copy: FilePath) -> Verified:
 # erasing people
 
 
-def erase(path: FilePath, names: Sequence[str], key: bytes | None) -> tuple[int, list[str]]:
+def erase(path: FilePath, names: Sequence[str], key: bytes | None) -> int:
     """Take users out of a state file that nobody has open, as `erase_from` does."""
     with closing(SqliteStore(path, must_exist=True)) as store:
         return erase_from(store, names, key)
 
 
-def erase_from(store: SqliteStore, names: Sequence[str], key: bytes | None) -> tuple[int, list[str]]:
-    """Take users out of a state file that this process has open: their releases, states and names.
-
-    Returns how many releases that were, and the sources whose positions still have one of the names in them: what a
-    source wrote down to know how far it was read is its own.
+def erase_from(store: SqliteStore, names: Sequence[str], key: bytes | None) -> int:
+    """Take users out of a state file that this process has open: releases, states and names; how many releases.
 
     The total of each ledger stays under a keyed hash of the name, so that who comes back is charged what was spent
-    before. A copy of the file from before has them still.
+    before. A copy of the file from before has them still, and so may a position that is not a bridge's.
 
     Parameters:
         store: the open file; nothing else may use it meanwhile.
@@ -251,10 +229,15 @@ def erase_from(store: SqliteStore, names: Sequence[str], key: bytes | None) -> t
         for name, row in zip(wanted, rows, strict=True):
             if row is not None and not row.erased and store.hasher is not None:
                 releases += _erase(store, row, store.hasher(name))
-        left = _tidy_bridges(store, wanted)
+        for fact, value in store.facts().items():  # what bridges keep of a user has the name in it
+            _, bridge, user = fact.partition(LATEST)
+            if fact.endswith(NUMBERS) and str(value)[:1] == "{":
+                _, bridge, user = next(iter(json.loads(value)), "").partition("/")
+            if bridge and user in wanted:
+                store.set_facts({fact: None})
         store.begin_epoch()  # who comes back then draws from other randomness
     store.rewritten()
-    return releases, left
+    return releases
 
 
 def _erase(store: SqliteStore, row: UserRow, hashed: bytes) -> int:
@@ -282,23 +265,3 @@ def follow_erased(store: SqliteStore, key: bytes | None) -> None:
         store.hasher = lambda name: blake2b(
             name.encode(), key=secret, digest_size=HASH, person=b"seqveil-erased"
         ).digest()
-
-
-def _tidy_bridges(store: SqliteStore, names: Sequence[str]) -> list[str]:
-    """Take names out of what bridges keep, the time of the latest event and the numbers of events that may come again;
-    the sources that still have one of them."""
-    left = []
-    for fact, value in store.facts().items():
-        source, content = fact.removeprefix(POSITION), value if isinstance(value, bytes) else str(value).encode()
-        if source == fact:  # no position
-            continue
-        if source.partition(LATEST)[2] in names:
-            store.set_facts({fact: None})
-        elif source.endswith(NUMBERS) and content[:1] == b"{":
-            numbers = json.loads(content)
-            kept = {ident: number for ident, number in numbers.items() if ident.partition("/")[2] not in names}
-            store.set_facts({fact: json.dumps(kept, separators=(",", ":"))})
-        # in JSON a name may be written with its letters escaped
-        elif any(name.encode() in content or json.dumps(name)[1:-1].encode() in content for name in names):
-            left.append(source)
-    return left

@@ -129,15 +129,16 @@ def release_together(store: CodeStreams, jobs: Sequence[EventJob], noted: Noted 
     in the order they came, each whole or not at all. What is wrong with a job is found before any of it is drawn, and
     holds up no other.
     """
-    left = _in_order(store, jobs)
+    left = list(jobs)
     while left:
         try:
             made = _released(store, left, noted)
         except OutOfOrder as error:
             # later events of a stream make an earlier gap no smaller, so whoever has it is out for good
-            culprit, place = _owner(left, error.position)
-            culprit.outcome = OutOfOrder(place, str(error), error.upcoming)
-            left = [job for job in left if job is not culprit]
+            for each in error.all:
+                culprit, place = _owner(left, each.position)
+                culprit.outcome = culprit.outcome or OutOfOrder(place, str(each), each.upcoming)
+            left = [job for job in left if job.outcome is None]
         except Damaged as error:  # of some users: whoever sends events of theirs is out, all others go on
             users = set(error.users)
             culprits = [job for job in left if users.intersection(job.users)]
@@ -156,23 +157,6 @@ def release_together(store: CodeStreams, jobs: Sequence[EventJob], noted: Noted 
             _share(left, made)
             return 1
     return 0
-
-
-def _in_order(store: CodeStreams, jobs: Sequence[EventJob]) -> list[EventJob]:
-    """The jobs but for those whose order is wrong, which have that for their outcome: looking at it first costs less
-    than a transaction that fails for each of them."""
-    try:
-        found = store.misplaced([(job.users, job.seqs) for job in jobs])
-    except Damaged as error:
-        culprits = [job for job in jobs if not set(error.users).isdisjoint(job.users)]
-        for job in culprits:
-            job.outcome = error
-        return _in_order(store, [job for job in jobs if job not in culprits]) if culprits else list(jobs)
-    except StoreError:  # which whoever releases them hears of
-        return list(jobs)
-    for job, wrong in zip(jobs, found, strict=True):
-        job.outcome = wrong
-    return [job for job in jobs if job.outcome is None]
 
 
 def _halves(store: CodeStreams, jobs: Sequence[EventJob], noted: Noted | None, error: Exception) -> int:

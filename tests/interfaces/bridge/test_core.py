@@ -195,7 +195,7 @@ def test_erasing_takes_what_the_bridge_keeps_of_a_name(tmp_path):
     assert len(released(path, *messages, form="json:v@t").published) == 3
     assert b"mqtt:latest:zq-ann" in path.read_bytes()
     assert b"0/zq-ann" in path.read_bytes()
-    assert erase(path, ["zq-ann", "numbers"], KEY) == (2, [])
+    assert erase(path, ["zq-ann", "numbers"], KEY) == 2
     assert path.read_bytes().count(b"zq-ann") == path.read_bytes().count(b"zq-ann:latest:x") > 0
     assert verify(path).sound
     again = [came(user, {"v": VALUES[0], "t": now}, mid, again=True) for mid, user in enumerate(users)]

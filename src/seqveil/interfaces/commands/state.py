@@ -121,7 +121,7 @@ def account(file: StateFile, user: Users = None, json: o.Json = False) -> None:
 
 def _figures(found: SqliteRecords, history: Sequence[Terms], name: str, row: UserRow) -> dict[str, Any]:
     """A user's account by name, leakage in nats, with what was disclosed about each declared secret."""
-    from seqveil.engine.calls import restored
+    from seqveil.engine.packing import unpack
     from seqveil.engine.releases import SecretAccount
 
     leakage = {"leakage": max(row.most, -row.least, 0.0), "most": row.most, "least": row.least}
@@ -129,7 +129,7 @@ def _figures(found: SqliteRecords, history: Sequence[Terms], name: str, row: Use
     figures |= {"epsilon_spent": row.spent, "ldp": row.ldp}
     if not history or history[-1].trackers is None or not row.events:
         return figures
-    trackers = restored(history, found, [row]).trackers
+    trackers = unpack(history[-1], [row]).trackers
     assert trackers is not None
     own = [SecretAccount.of(each) for each in trackers[0].worst()]
     kept = ("name", "epsilon", "log_odds", "lowest", "highest", "worst")
@@ -209,9 +209,9 @@ def adopt(
     the new model. They are exact, because the kernels that were used are known; budgets continue from the recomputed
     totals. Of erased releases only the LDP level is kept.
 
-    Without --model: accept a copy that was restored in place of the file, or a file that was truncated. Run the command
-    once, before the first release from that file. With a key, later events then use fresh randomness. What was released
-    after the copy was made is missing from its accounts: read docs/operations.md first.
+    Without --model: accept a copy that was restored in place of the file. Run the command once, before the first
+    release from that file. With a key, later events then use fresh randomness. What was released after the copy was
+    made is missing from its accounts: read docs/operations.md first.
 
     Close every program that has the file open first.
 
@@ -259,14 +259,9 @@ def erase(
     from seqveil.core.randomness import key_file
     from seqveil.engine.upkeep import erase as take_out
 
-    releases, left = take_out(file, user, None if key is None else key_file(key))
+    releases = take_out(file, user, None if key is None else key_file(key))
     gone = f"{count(len(set(user)), 'user')} and {count(releases, 'release')} from {file}"
     lines([("erased", f"{gone}; the total of the account is kept under a keyed hash of the name")])
-    for source in left:
-        note(
-            f"what {source} wrote down of how far it was read still has the name in it; let it read on, and run this "
-            "again afterwards"
-        )
 
 
 def _history_of(file: Path) -> list[Terms]:

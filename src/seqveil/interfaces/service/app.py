@@ -229,9 +229,9 @@ class Service:
         """Take a user out of the state file. The account's total stays under a keyed hash of the name, so that the
         budget goes on for whoever comes back."""
         _query(call, {})
-        releases, sources = await run_in_threadpool(self.store.erase, [call.user])
+        releases = await run_in_threadpool(self.store.erase, [call.user])
         log("erased", releases=releases)
-        return _json(messages.json_of({"releases": releases, "account": "kept", "sources": sources}))
+        return _json(messages.json_of({"releases": releases, "account": "kept"}))
 
     async def _figures(self, call: HttpCall) -> Response:
         """Figures for Prometheus, over all users together."""
