@@ -52,7 +52,7 @@ from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, slack
 from seqveil.core.leakage import Leakages, larger_side, weight_range
 from seqveil.core.mechanisms.base import Asked
 from seqveil.core.mechanisms.closed_form import ONE, Row, pick, room_for, table
-from seqveil.core.mechanisms.neighbours import near_table
+from seqveil.core.mechanisms.neighbours import line, near_table
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import SeededRandomness
 
@@ -72,7 +72,6 @@ PATHS = 128  # for each change at least
 GAIN = 1e-3  # of the cost, that a change must gain
 SMALL = 1000  # steps of the chain up to which so much is simulated; of larger ones less in proportion
 SHORT = 40  # events of a block, likewise
-NEARBY = 3.0  # times as long an event takes where cells are of neighbours, likewise
 # by how many axes both sides of an account have: up for the largest lifts, down for the least
 OUTWARD = {2: np.array([[1.0], [-1.0]]), 3: np.array([[[1.0]], [[-1.0]]])}
 
@@ -147,8 +146,8 @@ class BlockRule:
         """Where symbols lie, and their order, axis by axis, both (d·n,); empty where a wrong one costs 1 anywhere."""
         if self.distortion.points is None:
             return np.empty(0), np.empty(0, np.int64)
-        lines = np.ascontiguousarray(self.distortion.points.reshape(self.model.n, -1).T)
-        return lines.ravel(), np.argsort(lines, axis=1, kind="stable").ravel()
+        points = self.distortion.points.reshape(self.model.n, -1)
+        return points.T.ravel(), line(points)
 
     @cached_property
     def entries(self) -> int:
@@ -542,9 +541,8 @@ def block_rule(model: MarkovModel, level: float, length: int, distortion: Distor
     going = candidates(length)
     rule = BlockRule(model, level, length, distortion, going[0])
     thin = min(1.0, SMALL / (model.chain.nnz + model.n), SHORT / length)
-    thin /= 1.0 if distortion.is_hamming else NEARBY
     for paths, stay in ROUNDS:
-        costs = mean_costs(rule, going, max(4, int(thin * paths)))
+        costs = mean_costs(rule, going, max(8, int(thin * paths)))
         going = [going[place] for place in np.argsort(costs, kind="stable")[:stay].tolist()]
     schedule, events = going[0], int(thin * IMPROVING)
     while events > 0:  # the change of one event that gains most, again and again, as far as so many events allow
