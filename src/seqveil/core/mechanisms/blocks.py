@@ -72,8 +72,7 @@ PATHS = 128  # for each change at least
 GAIN = 1e-3  # of the cost, that a change must gain
 SMALL = 1000  # steps of the chain up to which so much is simulated; of larger ones less in proportion
 SHORT = 40  # events of a block, likewise
-# by how many axes both sides of an account have: up for the largest lifts, down for the least
-OUTWARD = {2: np.array([[1.0], [-1.0]]), 3: np.array([[[1.0]], [[-1.0]]])}
+OUTWARD = np.array([1.0, -1.0])  # for both sides of an account: up for the largest lifts, down for the least
 
 Mask = NDArray[np.bool_]
 
@@ -187,7 +186,7 @@ class Blocks(ByUser):
     ratios: Floats  # (B,) ρ = q/F
     skews: Floats  # (B,) Π ŝ/q
     before: Leakages  # the account when it began
-    inside: Leakages  # extremes of log f/q along it, a row for each user and entry
+    inside: Leakages  # extremes of log f/q along it, for each first state apart: (B, E) and (B, E, S)
 
     @classmethod
     def start(cls, rule: BlockRule, users: int) -> Blocks:
@@ -233,10 +232,8 @@ class Blocks(ByUser):
 
     def costs(self, rule: BlockRule) -> Floats:
         """What each running block has cost so far: the larger side of its own leakage."""
-        up, down = _lifts(rule, self, np.zeros((2, 1)), self.inside.most, self.inside.least)
-        shape = (len(self.levels), rule.entries)
-        most, least = up.reshape(shape).max(1), down.reshape(shape).min(1)
-        return np.where(self.running & (self.places > 0), larger_side(most, least), 0.0)
+        up, down = _lifts(rule, self, np.zeros((2, 1, 1)), self.inside.most, self.inside.least)
+        return np.where(self.running & (self.places > 0), larger_side(up.max(1), down.min(1)), 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -343,53 +340,50 @@ def _fake(rule: BlockRule, blocks: Blocks) -> Floats:
 
 def _charged(rule: BlockRule, blocks: Blocks, made: Disclosed, marginal: Floats) -> Leakages:
     """The extremes of log f/q after an event; a weight of 0 rules nothing out, as the bit may be fake."""
-    inside, silent = blocks.inside, made.silent
+    silent, shape = made.silent, (len(marginal), rule.entries)
     quiet = np.count_nonzero(silent)
-    skipped = inside.skip(rule.model) if quiet else inside
-    if quiet == silent.size:
-        return skipped
-    weights, (low, high) = made.columns, np.maximum(made.weights[:, :2].T, NEVER)
-    if not rule.model.full_support:
-        weights = np.maximum(made.columns, NEVER)
-        low, high = weight_range(weights, filtering.possible(rule.model, blocks.free))  # the path rules nothing out
-    if rule.entries > 1:
-        weights, marginal, low, high, silent = (
-            np.repeat(each, rule.entries, 0) for each in (weights, marginal, low, high, silent)
-        )
-    charged = inside.charge(rule.model, weights, marginal, low, high)
-    return skipped.where(silent, charged) if quiet else charged
+    if quiet == silent.size and rule.model.full_support:
+        return blocks.inside
+    flat = blocks.inside.mapped(lambda side: side.reshape(-1, *side.shape[2:]))
+    charged = skipped = flat.skip(rule.model) if quiet else flat
+    if quiet < silent.size:
+        weights, (low, high) = made.columns, np.maximum(made.weights[:, :2].T, NEVER)
+        if not rule.model.full_support:
+            weights = np.maximum(made.columns, NEVER)
+            low, high = weight_range(weights, filtering.possible(rule.model, blocks.free))  # the path rules nothing out
+        each = (weights, marginal, low, high)
+        if rule.entries > 1:
+            each = tuple(np.repeat(part, rule.entries, 0) for part in each)
+        charged = flat.charge(rule.model, *each)
+        charged = skipped.where(np.repeat(silent, rule.entries), charged) if quiet else charged
+    return charged.mapped(lambda side: side.reshape(*shape, *side.shape[1:]))
 
 
 def _fresh(rule: BlockRule, users: int) -> Leakages:
-    """The inner account of blocks that begin: one row a user, or one for each first state."""
+    """The inner account of blocks that begin: from whichever state, or for each first state apart."""
     if rule.entries == 1:
-        flat = Leakages.start(rule.model, users)
-        if rule.model.full_support:
-            return flat
-        ahead = np.zeros((users, rule.model.size))  # from whichever state it begins
-        return Leakages(flat.most, flat.least, ahead, ahead.copy())
-    at = np.tile(np.eye(rule.entries, dtype=bool), (users, 1))
-    return Leakages(np.zeros(len(at)), np.zeros(len(at)), np.where(at, 0.0, -np.inf), np.where(at, 0.0, np.inf))
+        off = np.zeros((users, 1, 1 if rule.model.full_support else rule.model.size))
+    else:
+        off = np.tile(np.where(np.eye(rule.entries, dtype=bool), 0.0, np.inf), (users, 1, 1))
+    return Leakages(np.zeros(off.shape[:2]), np.zeros(off.shape[:2]), -off, off)
 
 
 def _lifts(rule: BlockRule, blocks: Blocks, first: Floats, up: Floats, down: Floats) -> Floats:
     """Both sides of the account with the blocks in it: `first`, what came before them, and the logs of their lifts.
 
-    `up` and `down` are logs of f/q, (B·E,) or (B·E, S); the lift is (fake · skew + (1-fake) · f/q) / (fake · skew +
+    `up` and `down` are logs of f/q, (B, E) or (B, E, S); the lift is (fake · skew + (1-fake) · f/q) / (fake · skew +
     1-fake). Sums are rounded outward; what cannot be stays infinite, and nothing added is exact.
     """
-    fake = rule.numbers(blocks.levels)[:, 0]
-    guess, named = fake * blocks.skews, 1.0 - fake
-    if rule.entries > 1:
-        guess, named = np.repeat(guess, rule.entries), np.repeat(named, rule.entries)
-    if up.ndim > 1:
-        guess, named, first = guess[:, None], named[:, None], first[:, :, None]
+    alike = -1, *(1,) * (up.ndim - 1)
+    fake = rule.numbers(blocks.levels)[:, 0].reshape(alike)
+    guess, named = fake * blocks.skews.reshape(alike), 1.0 - fake
     sides, loose = np.array((up, down)), (rule.length + 2) * 4 * slack(rule.model.size)
     never = np.isinf(sides)
     logs = np.log((guess + named * np.exp(np.where(never, 0.0, sides))) / (guess + named))
     sums = first + np.where(never, sides, logs)
     size = loose + UNIT * (8.0 * np.abs(logs) + 2.0 * np.abs(sums))
-    return np.where(sides == 0.0, first, sums + OUTWARD[sums.ndim] * np.where(np.isinf(sums), 0.0, size))
+    outward = OUTWARD.reshape(-1, *alike[1:], 1) * np.where(np.isinf(sums), 0.0, size)
+    return np.where(sides == 0.0, first, sums + outward)
 
 
 def _joined(rule: BlockRule, blocks: Blocks) -> Leakages:
@@ -397,19 +391,15 @@ def _joined(rule: BlockRule, blocks: Blocks) -> Leakages:
 
     Where first states are not kept apart and some cannot follow others this is a bound from above.
     """
-    users, entries, inside, before = len(blocks.levels), rule.entries, blocks.inside, blocks.before
-    if entries == 1 and not rule.model.full_support:
-        first = np.array((before.ahead_most.max(1), before.ahead_least.min(1)))
-    else:
-        first = np.array((before.ahead_most.ravel(), before.ahead_least.ravel()))
+    inside, before = blocks.inside, blocks.before
+    first = np.array((before.ahead_most, before.ahead_least))
+    if rule.entries == 1 and not rule.model.full_support:
+        first = np.array((before.ahead_most.max(1), before.ahead_least.min(1)))[:, :, None]
     most, least = _lifts(rule, blocks, first, inside.most, inside.least)
     if rule.model.full_support:
-        return Leakages(most, least, most[:, None], least[:, None])
-    up, down = _lifts(rule, blocks, first, inside.ahead_most, inside.ahead_least)
-    shape, wide = (users, entries), (users, entries, rule.model.size)
-    return Leakages(
-        most.reshape(shape).max(1), least.reshape(shape).min(1), up.reshape(wide).max(1), down.reshape(wide).min(1)
-    )
+        return Leakages(most[:, 0], least[:, 0], most, least)
+    up, down = _lifts(rule, blocks, first[..., None], inside.ahead_most, inside.ahead_least)
+    return Leakages(most.max(1), least.min(1), up.max(1), down.min(1))
 
 
 @compiled
