@@ -11,7 +11,7 @@ from seqveil.core.distortion import euclidean, hamming
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.leakage import Leakages
 from seqveil.core.mechanisms.base import Asked
-from seqveil.core.mechanisms.blocks import BlockRule, Blocks, Question, follow, release
+from seqveil.core.mechanisms.blocks import BlockRule, Blocks, follow, release
 from seqveil.core.mechanisms.neighbours import ROUNDING, line, near_table
 from seqveil.core.model import MarkovModel
 
@@ -76,7 +76,7 @@ def test_events_of_blocks_are_the_same_to_the_last_bit_in_either_form(axes):
     rows = np.maximum(rng.dirichlet(np.full(n, 0.4), n), 1e-4)
     model = MarkovModel(rng.dirichlet(np.ones(n)), rows / rows.sum(1, keepdims=True))
     costs = euclidean(rng.normal(size=(n, axes))) if axes else hamming()
-    rule = BlockRule(model, 4.0, 3, costs, (Question(4, 7), Question(8, 8), Question(8, 8)))
+    rule = BlockRule(model, 4.0, 3, costs, (7, 8, 8))
     truth, draws = rng.integers(0, n, (3, users)), rng.integers(0, DENOMINATOR, (3, users))
     real, everyone = rng.random(users) < 0.7, np.ones(users, bool)
     for translated in (True, False):

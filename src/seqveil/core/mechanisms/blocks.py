@@ -19,11 +19,11 @@ from q in the last places, so Π ŝ/q, the skew, is followed too, and every boun
 might be drawn, outward, before the draw.
 
 **Cells.** What is left of L after a path is log(ρ/κ), ρ = q/F; a label costs log(max_x f(y|x) / Pr(y | path)) of it.
-For Hamming distortion the cells of an event that may use a part r of what is left are the channel that the closed form
-of the optimum finds with the cap e^r on its lifts (`closed_form`); for distances they are sets of neighbours. With some
-probability any symbol may pass for the likeliest label: what is not disclosed now costs nothing now, and makes what is
-disclosed later likelier, hence cheaper. Which events are asked, for which part of what is left, and how often the cell
-is named is the schedule of the block.
+For Hamming distortion the cells of an event, which may use all of what is left, are the channel that the closed form of
+the optimum finds where no label may be rarer than κ/ρ (`closed_form`); for distances they are neighbours (`neighbours`).
+With some probability any symbol may pass for the likeliest label: what is not disclosed now costs nothing now, and makes
+what is disclosed later likelier, hence cheaper. Which events are asked, and how often the cell is named, is the schedule
+of the block.
 
 **The schedule** is a function of model, L, w and costs alone, so every receiver finds the same one. Schedules that ask
 every m-th event, from one of the first on, are tried on simulated paths, the best ones on more of them, and the best is
@@ -38,7 +38,7 @@ import itertools
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,15 +94,9 @@ def kernels(beliefs: Floats, epsilon: float, distortion: Distortion) -> NoReturn
     raise InputError('"blocks" has no kernel of its own: a block follows a hidden bit; pass block=20, with a Session')
 
 
-class Question(NamedTuple):
-    """What an event of a block may use and reveal, both in eighths: of what is left, and of the time."""
-
-    share: int  # of what is left; 0: the best guess is released
-    named: int  # how often the cell is named; else the likeliest label
-
-
-Schedule = tuple[Question, ...]
-CHANGES = (Question(0, EIGHTHS), *(Question(EIGHTHS, named) for named in (8, 7, 6, 5)))  # tried in place of a question
+Schedule = tuple[int, ...]
+"""How often the cell of each event is named, else the likeliest label, in eighths; 0: the best guess is released."""
+CHANGES = (0, 8, 7, 6, 5)  # that are tried in place of what an event has
 
 
 @lru_cache(maxsize=4096)
@@ -123,10 +117,7 @@ def level_numbers(level: float, states: int, length: int) -> tuple[int, Floats]:
 
 @dataclass(frozen=True, eq=False)
 class BlockRule:
-    """All that is public of blocks before the first release: model, length w, L, costs, and the schedule.
-
-    `schedule` has a question for each of the w events.
-    """
+    """All that is public of blocks before the first release: model, length w, L, costs, and the schedule."""
 
     model: MarkovModel
     level: float
@@ -171,7 +162,7 @@ class BlockRule:
 
     @cached_property
     def asks(self) -> Ints:
-        """The schedule as an array: (w, 2)."""
+        """The schedule as an array: (w,)."""
         return np.array(self.schedule, np.int64)
 
 
@@ -273,13 +264,13 @@ def release(
     """One event of each running block: by raw codes, a draw each and the hidden bits, or read from releases `given`.
 
     `states` (B, S) is the public belief. Every label that might be drawn is checked before the draw (`kept`). `asks`
-    (B, 2) are other questions than those of the schedule, where schedules are tried; what is not said is then UNSAID.
+    (B,) stands for the schedule where schedules are tried; what is not said is then UNSAID.
     """
     made, numbers = Disclosed.nothing(len(states), rule.model.n), rule.numbers(blocks.levels)
     codes, given = made.codes, asked.given
     tried, asks = asks is not None, rule.asks[blocks.places] if asks is None else asks
     caps = numbers[:, 1] / blocks.ratios
-    some = ((asks[:, 0] > 0) & (caps < 1.0 - 1e-6) & blocks.running).nonzero()[0]
+    some = ((asks > 0) & (caps < 1.0 - 1e-6) & blocks.running).nonzero()[0]
     if some.size:
         rows: Any = slice(None) if some.size == len(states) else some
         hidden = (codes,) * 3 if real is None else (real.astype(np.int64), asked.truths, asked.randomness)
@@ -404,7 +395,7 @@ def _joined(rule: BlockRule, blocks: Blocks) -> Leakages:
 
 @compiled
 def ask(
-    width: int, points: Row, ranks: Row, beliefs: Any, numbers: Any, caps: Row, asks: Any, ratios: Row, skews: Row,
+    width: int, points: Row, ranks: Row, beliefs: Any, numbers: Any, caps: Row, asks: Row, ratios: Row, skews: Row,
     real: Row, truths: Row, randomness: Row, given: Row, codes: Row, wide: Any, weights: Any, impossible: Row,
 ) -> None:  # fmt: skip
     """Make each user's cells, check them, and draw from them; or find the column of the release given.
@@ -420,8 +411,7 @@ def ask(
     mean, high, hats, of_row = reals(width), wholes(width), wholes(width), wholes(len(masses))
     for user in range(len(beliefs)):
         belief, column, weight, number = beliefs[user], wide[user][0], weights[user], numbers[user]
-        cap = max(part_of(caps[user], asks[user][0]), LEAST) * (1.0 + MARGIN)
-        first = float(EIGHTHS - asks[user][1]) / EIGHTHS
+        cap, first = max(caps[user], LEAST) * (1.0 + MARGIN), float(EIGHTHS - asks[user]) / EIGHTHS
         made, fine = 0, False
         while not fine and cap < 1.0:
             if len(points):
@@ -459,17 +449,6 @@ def ask(
             for x in range(len(belief)):
                 column[x] = of_row[classes[x]]
                 weight[0], weight[1] = min(weight[0], column[x]), max(weight[1] if x > 0 else 0, column[x])
-
-
-@compiled
-def part_of(cap: float, eighths: int) -> float:
-    """cap^(eighths/8) by square roots and products alone, which every machine rounds alike."""
-    if eighths == EIGHTHS:
-        return cap
-    root, out = math.sqrt(math.sqrt(math.sqrt(cap))), 1.0
-    for _ in range(eighths):
-        out *= root
-    return out
 
 
 @compiled
@@ -512,15 +491,15 @@ def kept(ratio: float, skew: float, everything: float, number: Row, mean: Row, h
 def candidates(length: int) -> list[Schedule]:
     """Schedules to try for blocks of so many events, each once: all of what is left at every m-th event.
 
-    >>> [[each.share for each in schedule] for schedule in candidates(3)]
-    [[8, 8, 8], [8, 0, 8], [0, 8, 0], [8, 0, 0], [0, 0, 8]]
+    >>> candidates(3)
+    [(8, 8, 8), (8, 0, 8), (0, 8, 0), (8, 0, 0), (0, 0, 8)]
     """
     found: dict[Schedule, None] = {}
     for period in PERIODS:
         for first in sorted({0, 1, 2, 3, period // 2, period - 1}):
             if first < period <= length:
                 asked = range(first, length, period)
-                found[tuple(Question(EIGHTHS * (place in asked), EIGHTHS) for place in range(length))] = None
+                found[tuple(EIGHTHS * (place in asked) for place in range(length))] = None
     return list(found)
 
 
@@ -562,7 +541,7 @@ def mean_costs(rule: BlockRule, schedules: list[Schedule], paths: int) -> Floats
     everyone, levels = np.ones(paths, bool), np.full(paths, rule.level)
     blocks, costs = Blocks.start(rule, paths).begin(rule, everyone, levels, states, account), np.zeros(1)
     for place in range(rule.length):
-        _, first, apart = np.unique(among * 81 + asks[:, place] @ (9, 1), return_index=True, return_inverse=True)
+        _, first, apart = np.unique(among * (EIGHTHS + 1) + asks[:, place], return_index=True, return_inverse=True)
         before = among[first]
         if first.size > costs.size:
             rows = (before[:, None] * paths + np.arange(paths)).ravel()
@@ -571,7 +550,7 @@ def mean_costs(rule: BlockRule, schedules: list[Schedule], paths: int) -> Floats
         spread = np.argsort(thrown, kind="stable") * (DENOMINATOR // paths) + thrown % (DENOMINATOR // paths)
         drawn = np.tile(spread, first.size)
         fake, asked = np.zeros(drawn.size, bool), Asked(np.zeros_like(drawn), drawn)
-        made = release(rule, blocks, states, asked, fake, np.repeat(asks[first, place], paths, axis=0))
+        made = release(rule, blocks, states, asked, fake, np.repeat(asks[first, place], paths))
         costs, among = costs[before] + _expected(rule, blocks, made).reshape(-1, paths).mean(1), apart
         states, blocks, _ = follow(rule, blocks, made)
     return (costs[among] / rule.length).round(9)
