@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from functools import partial
 
-import numpy as np
-
 from seqveil.core.distortion import Distortion
+from seqveil.core.errors import InputError
 from seqveil.core.mechanisms import blocks, closed_form, codebook, published, responses, trees
 from seqveil.core.mechanisms.base import (
     LARGEST,
@@ -88,7 +87,7 @@ in_blocks = Mechanism(
 auto = _sound_batches(
     name="auto",
     summary="batch_lp where the possible batches are few, else tree",
-    rule=lambda batch: choose(batch)[0].rule(batch),
+    rule=lambda batch: choose(batch).rule(batch),
     largest=trees.LARGEST_BATCH,
 )
 tree = _sound_batches(
@@ -139,27 +138,18 @@ def one_by_one(n: int, distortion: Distortion, epsilon: float | None) -> str:
     return "optimal" if quick else "tree"
 
 
-def choose(batch: Batch) -> tuple[BatchMechanism, str]:
-    """What `auto` takes for this batch and why: from public things only, so the choice leaks nothing.
+def choose(batch: Batch) -> BatchMechanism:
+    """What `auto` takes for this batch: the exact optimum where the possible batches are few, else `tree`.
 
-    `batch_lp` is the exact optimum and is taken wherever its support is small enough to write out, else `tree`.
+    The choice follows from public things only, so it leaks nothing.
 
     *Guarantee*: that of its choice, which is ε-SIP per batch on both sides.
     """
-    model, reached, step = batch.model, (batch.states > 0).astype(np.float64), None
-    for _ in range(batch.length - 1):  # walks, no fewer than the possible batches, counted until they pass EXACT
-        if reached.sum() > EXACT:
-            break
-        step = model.chain.T.astype(bool).astype(np.float64) if step is None else step
-        jumps = float(reached[model.backoff > 0].sum())
-        reached = step @ reached
-        reached[model.base_state[model.base > 0]] += jumps
-    walks = reached.sum()
-    if walks <= EXACT and batch.epsilon <= batch_lp.largest:
-        return batch_lp, f"at most {EXACT} possible batches, so the exact optimum can be had"
-    if walks <= EXACT:
-        return tree, f"ε above {batch_lp.largest:g}, which is more than the exact program takes"
-    return tree, f"more than {EXACT} possible batches, too many for the exact program"
+    try:
+        codebook.support(batch, EXACT)
+    except InputError:
+        return tree
+    return batch_lp if batch.epsilon <= batch_lp.largest else tree
 
 
 __all__ = [

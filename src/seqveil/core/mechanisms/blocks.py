@@ -20,10 +20,10 @@ might be drawn, outward, before the draw.
 
 **Cells.** What is left of L after a path is log(ρ/κ), ρ = q/F; a label costs log(max_x f(y|x) / Pr(y | path)) of it.
 For Hamming distortion the cells of an event, which may use all of what is left, are the channel that the closed form of
-the optimum finds where no label may be rarer than κ/ρ (`closed_form`); for distances they are neighbours (`neighbours`).
-With some probability any symbol may pass for the likeliest label: what is not disclosed now costs nothing now, and makes
-what is disclosed later likelier, hence cheaper. Which events are asked, and how often the cell is named, is the schedule
-of the block.
+the optimum finds where no label is rarer than κ/ρ (`closed_form`); for distances they are pieces of a line that goes
+from neighbour to neighbour (`neighbours`). With some probability any symbol may pass for the likeliest label: what is
+not disclosed now costs nothing now, and makes what is disclosed later likelier, hence cheaper. Which events are asked,
+and how often the cell is named, is the schedule of the block.
 
 **The schedule** is a function of model, L, w and costs alone, so every receiver finds the same one. Schedules that ask
 every m-th event, from one of the first on, are tried on simulated paths, the best ones on more of them, and the best is
