@@ -164,10 +164,6 @@ class Rule(Protocol):
     def read(self, path: tuple[int, ...]) -> Sent:
         """What `draw` returned, from the path alone."""
 
-    @property
-    def expected(self) -> float | None:
-        """Expected distortion of the whole batch, summed over positions; None where that takes too long."""
-
 
 @dataclass(frozen=True)
 class BatchMechanism(Promise):
@@ -182,10 +178,6 @@ class BatchMechanism(Promise):
     def read(self, batch: Batch, path: tuple[int, ...]) -> Sent:
         """The release with this path, as anyone with the model reads it."""
         return self.rule(batch).read(path)
-
-    def expected(self, batch: Batch) -> float | None:
-        """Expected cost of the whole batch under the belief; None where that takes too long."""
-        return self.rule(batch).expected
 
 
 _registered: dict[str, Mechanism | BatchMechanism] = {}

@@ -342,7 +342,7 @@ def _charged(rule: BlockRule, blocks: Blocks, made: Disclosed, marginal: Floats)
         if not rule.model.full_support:
             weights = np.maximum(made.columns, NEVER)
             low, high = weight_range(weights, filtering.possible(rule.model, blocks.free))  # the path rules nothing out
-        each = (weights, marginal, low, high)
+        each: tuple[Any, ...] = (weights, marginal, low, high)
         if rule.entries > 1:
             each = tuple(np.repeat(part, rule.entries, 0) for part in each)
         charged = flat.charge(rule.model, *each)
