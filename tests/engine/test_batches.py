@@ -137,13 +137,11 @@ def test_paths_survive_as_text(path):
     assert batches.decode_path(batches.encode_path(tuple(path))) == tuple(path)
 
 
-def test_the_chooser_takes_the_exact_optimum_while_it_can_and_says_why():
+def test_the_chooser_takes_the_exact_optimum_while_it_can():
     picked = {}
     for length, epsilon in [(2, 1.0), (4, 1.0), (8, 2.0), (8, 6.0)]:
         batch = mechanisms.Batch(STICKY, STICKY.initial, length, epsilon, sv.distortion.hamming())
-        mechanism, why = choose(batch)
-        picked[length, epsilon] = mechanism.name
-        assert "possible batches" in why
+        picked[length, epsilon] = choose(batch).name
     assert picked == {(2, 1.0): "batch_lp", (4, 1.0): "batch_lp", (8, 2.0): "tree", (8, 6.0): "tree"}
 
 
@@ -167,8 +165,8 @@ def test_the_chooser_never_hands_on_an_epsilon_that_its_choice_does_not_take():
     model = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     for epsilon in (15.0, 25.0, 32.0):
         batch = mechanisms.Batch(model, model.initial, 3, epsilon, sv.distortion.hamming())
-        mechanism, reason = choose(batch)
-        assert epsilon <= mechanism.largest, reason
+        mechanism = choose(batch)
+        assert epsilon <= mechanism.largest
         wrong = [
             (mechanism.draw(batch, np.array(codes), SeededRandomness(seed)).codes != codes).mean()
             for seed in range(5)

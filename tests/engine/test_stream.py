@@ -359,7 +359,7 @@ def respond(batch: Batch) -> Codebook:
     return Codebook(found, np.array([[0, 0], [2, 2], [1, 1], [0, 0]]), kernels)
 
 
-WORDS = dict.fromkeys(("summary", "guarantee", "trusts", "cost", "reference"), "")
+WORDS = dict.fromkeys(("summary", "guarantee", "trusts"), "")
 RESPONSE = BatchMechanism(name="response", sound=True, ldp=1.0, rule=respond, **WORDS)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from seqveil.core.filtering import predict
 from seqveil.core.mechanisms import Batch
+from seqveil.core.mechanisms.codebook import Codebook
 from seqveil.core.model import MarkovModel
 
 
@@ -53,6 +54,19 @@ def every_batch(model, length):
             walk = walk @ step * shows[symbol]
         walks.append(walk)
     return batches, np.array(walks)
+
+
+def expected(mechanism, batch):
+    """Expected cost of the whole batch: from the table of its codebook, or from all leaves of its tree."""
+    rule, costs = mechanism.rule(batch), batch.distortion
+    if isinstance(rule, Codebook):
+        return float((rule.rows.mass[:, None] * rule.table * rule.rows.costs(rule.labels)).sum())
+    released = [rule.released(leaf) for leaf in rule.everything()]
+    return float(
+        sum(
+            (each * costs.between(np.arange(batch.model.n), costs.best_guess(each)[:, None])).sum() for each in released
+        )
+    )
 
 
 def check_release(batch, sent, lifts):

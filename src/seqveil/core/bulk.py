@@ -15,34 +15,26 @@ Ints = NDArray[np.int64]
 
 
 class ByUser:
-    """A dataclass of arrays that have a row, or several in a row, for each user; and of others such. None stays None.
+    """A dataclass of arrays that have a row for each user; and of others such. None stays None.
 
     >>> @dataclass
     ... class Figures(ByUser):
     ...     ages: Ints
     ...     pairs: Ints
-    >>> both = Figures(np.array([3, 5]), np.array([1, 2, 3, 4]))
+    >>> both = Figures(np.array([3, 5]), np.array([[1, 2], [3, 4]]))
     >>> both.take(np.array([1]))
-    Figures(ages=array([5]), pairs=array([3, 4]))
-    >>> both.where(np.array([True, False]), both.take(np.array([1, 0])))
-    Figures(ages=array([3, 3]), pairs=array([1, 2, 1, 2]))
+    Figures(ages=array([5]), pairs=array([[3, 4]]))
+    >>> both.where(np.array([True, False]), both.take(np.array([1, 0]))).pairs.tolist()
+    [[1, 2], [1, 2]]
     """
 
     def take(self, rows: NDArray[Any] | slice) -> Self:
         """Of some users."""
         return self.mapped(lambda mine: mine[rows])
 
-    def put(self, rows: NDArray[Any] | slice, part: Self, users: tuple[int, int] | None = None) -> None:
+    def put(self, rows: NDArray[Any] | slice, part: Self) -> None:
         """Write those of some users back in place."""
-        for name in self.__dataclass_fields__:  # type: ignore[attr-defined]
-            mine, other = getattr(self, name), getattr(part, name)
-            users = users or (len(mine), len(other))
-            if isinstance(mine, ByUser):
-                mine.put(rows, other, users)
-            elif mine is not None and len(mine) == users[0]:
-                mine[rows] = other
-            elif mine is not None:
-                _folded(lambda mine, other: mine.__setitem__(rows, other), users, mine, other)
+        self.mapped(lambda mine, other: mine.__setitem__(rows, other), part)
 
     def join(self, other: Self) -> Self:
         """Two groups of users as one."""
@@ -52,28 +44,16 @@ class ByUser:
         """These for some users, the others for the rest; in arrays of their own."""
         return self.mapped(lambda mine, other: np.where(who.reshape(-1, *(1,) * (mine.ndim - 1)), mine, other), other)
 
-    def mapped(self, act: Callable[..., Any], *others: Self, users: tuple[int, ...] = ()) -> Self:
-        """The result of `act` for each array and those of others like it, a row a user."""
+    def mapped(self, act: Callable[..., Any], *others: Self) -> Self:
+        """The result of `act` for each array and those of others like it."""
         made: list[Any] = []
         for name in self.__dataclass_fields__:  # type: ignore[attr-defined]
             value, rest = getattr(self, name), [getattr(other, name) for other in others]
-            users = users or (len(value), *map(len, rest))
-            if value is None:
-                made.append(None)
-            elif isinstance(value, ByUser):
-                made.append(value.mapped(act, *rest, users=users))
-            elif len(value) == users[0]:
-                made.append(act(value, *rest))
+            if isinstance(value, ByUser):
+                made.append(value.mapped(act, *rest))
             else:
-                made.append(_folded(act, users, value, *rest))
+                made.append(None if value is None else act(value, *rest))
         return type(self)(*made)
-
-
-def _folded(act: Callable[..., Any], users: tuple[int, ...], value: Any, *others: Any) -> Any:
-    """The same for arrays that have several rows in a row for each user."""
-    each, shape = len(value) // max(1, users[0]), value.shape[1:]
-    made = act(*(one.reshape(count, each, *shape) for one, count in zip((value, *others), users, strict=True)))
-    return made if made is None else made.reshape(-1, *shape)
 
 
 def places_within(lengths: Ints) -> Ints:

@@ -7,7 +7,7 @@ integers that are drawn from, with every rounding going outward. Kernels come as
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -82,28 +82,23 @@ class Kernels:
         Tables that a solver's error or rounding left outside are mixed with their marginal (docs/theory.md, section 4),
         each try leaving more room for the rounding of outputs with little weight. Nearly always the first check passes.
         """
+        made = self
         for room in (0.0, 1e-9, 1e-7, 1e-5, 1e-3, 0.1, 1.0):
-            worst, level = self._levels(beliefs)
+            worst, level = made.leakage(beliefs, whole_alphabet=True), made.ldp()
             bad = np.flatnonzero(~((worst <= epsilon) & (level <= ldp)))
             if not bad.size:
-                return self
+                return made
             if self.places is not None:
                 break
-            rows = None if self.rows is None else self.rows[bad]
-            masses = class_masses(beliefs[bad], rows, self.extra.shape[1])
-            tables = (self.extra[bad] + self.base[bad, None]) / DENOMINATOR
-            self.base[bad] = 0
-            self.extra[bad] = to_weights(mix(tables, masses, usable(epsilon, self.n) * (1 - room)))
+            masses = class_masses(beliefs, self.rows, self.extra.shape[1])[bad]
+            tables = (made.extra[bad] + made.base[bad, None]) / DENOMINATOR
+            base, extra = made.base.copy(), made.extra.copy()
+            base[bad], extra[bad] = 0, to_weights(mix(tables, masses, usable(epsilon, self.n) * (1 - room)))
+            made = replace(made, base=base, extra=extra)
         raise GuaranteeError(
             f"a kernel for ε={epsilon:g} came out with lift {worst.max():.12g} and LDP level {level.max():.12g}; "
             "nothing was released; please report the model and mechanism"
         )
-
-    def _levels(self, beliefs: Floats) -> tuple[Floats, Floats]:
-        """Leakage over the whole alphabet and LDP level of each kernel."""
-        low, high = self.extremes()
-        least, largest = self._lift_bounds(beliefs, low, high)
-        return np.maximum(-least.min(1), largest.max(1)), _level(low, high)
 
     def __len__(self) -> int:
         return len(self.outputs)
@@ -114,7 +109,8 @@ class Kernels:
 
     def pick(self, codes: Ints, uniform: Ints) -> Ints:
         """Index of the output that each draw, an integer in [0, 2**62), picks for each symbol."""
-        users, classes = np.arange(len(self)), self._class_of(codes)
+        users = np.arange(len(self))
+        classes = codes if self.rows is None else self.rows[users, codes]
         extra = self.extra[users, classes]
         steps = np.cumsum(extra, axis=1)
         place = (steps <= uniform[:, None]).sum(1)
@@ -126,9 +122,6 @@ class Kernels:
             rest = (uniform - steps[:, -1])[shared]
             drawn[shared] = (np.cumsum(self.base[shared], axis=1) <= rest[:, None]).sum(1)
         return drawn
-
-    def _class_of(self, codes: Ints) -> Ints:
-        return codes if self.rows is None else self.rows[np.arange(len(self)), codes]
 
     def column(self, drawn: Ints) -> Ints:
         """Weights (B, n) that each symbol of the alphabet puts on the drawn output."""
@@ -150,8 +143,13 @@ class Kernels:
             return shared + (masses[:, :, None] * self.extra).sum(1)
         return shared + grouped_sum(self.places, masses[:, :, None] * self.extra, self.outputs.shape[1])
 
+    @cached_property
+    def whole(self) -> tuple[Ints, Ints]:
+        """`extremes` over the whole alphabet."""
+        return self.extremes()
+
     def extremes(self, present: NDArray[np.bool_] | None = None) -> tuple[Ints, Ints]:
-        """Least and largest weight of every output over the symbols (or over those present): two (B, K) arrays."""
+        """Least and largest weight of every output over the symbols present (None: over all): two (B, K) arrays."""
         classes, outputs = self.extra.shape[1], self.outputs.shape[1]
         extra, top = self.extra, np.iinfo(np.int64).max
         taken = np.ones((len(self), classes), bool)
@@ -170,9 +168,7 @@ class Kernels:
 
     def lift_bounds(self, beliefs: Floats, whole_alphabet: bool = False) -> tuple[Floats, Floats]:
         """Logs of the least and largest lift of every output (B, K), rounded outward; 0 for outputs never released."""
-        return self._lift_bounds(beliefs, *self.extremes(None if whole_alphabet else beliefs > 0))
-
-    def _lift_bounds(self, beliefs: Floats, low: Ints, high: Ints) -> tuple[Floats, Floats]:
+        low, high = self.whole if whole_alphabet else self.extremes(beliefs > 0)
         marginal = self.marginal(beliefs)
         with np.errstate(divide="ignore", invalid="ignore"):
             least = np.where(high > 0, outward(np.log(low / marginal), slack(self.n), -1), 0.0)
@@ -188,23 +184,14 @@ class Kernels:
 
     def ldp(self) -> Floats:
         """LDP level of each kernel, from above: max over outputs of log(largest / least weight), over all symbols."""
-        return _level(*self.extremes())
+        low, high = self.whole
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(high > low, outward(np.log(high / low), slack(1), +1), 0.0)
+        return np.asarray(ratio.max(1))
 
     def error(self, beliefs: Floats, distortion: Distortion) -> Floats:
-        """Expected distortion Σ β(x) Q(y|x) D(x, y) of each kernel."""
-        if distortion.is_hamming and (self.outputs >= 0).all():
-            hits = np.take_along_axis(beliefs, self.outputs, axis=1) * self.hits()
-            return beliefs.sum(1) - hits.sum(1) / DENOMINATOR
-        return np.array([_expected_cost(self.one(b), beliefs[b], distortion) for b in range(len(self))])
-
-    def hits(self) -> Ints:
-        """Weight with which each output is released when it is the truth: (B, K)."""
-        users, places = np.arange(len(self))[:, None], np.arange(self.outputs.shape[1])[None, :]
-        classes = self.outputs if self.rows is None else np.take_along_axis(self.rows, self.outputs, axis=1)
-        if self.places is None:
-            return self.base + self.extra[users, classes, places]
-        own = self.places[users, classes] == places[:, :, None]
-        return self.base + (self.extra[users, classes] * own).sum(2)
+        """Expected distortion of each kernel."""
+        return np.array([self.one(user).error(beliefs[user], distortion) for user in range(len(self))])
 
     def one(self, index: int, alphabet: Symbols | None = None) -> Kernel:
         """The kernel of one user, as an object to look at."""
@@ -228,7 +215,7 @@ class Kernel:
 
     def __init__(self, stack: Kernels, alphabet: Symbols | None = None) -> None:
         self._stack, self._alphabet = stack, alphabet
-        self._kept = np.flatnonzero(stack.extremes()[1][0] > 0)
+        self._kept = np.flatnonzero(stack.whole[1][0] > 0)
 
     @property
     def codes(self) -> Ints:
@@ -280,8 +267,15 @@ class Kernel:
         return float(self._stack.ldp()[0])
 
     def error(self, belief: ArrayLike, distortion: Distortion) -> float:
-        """Expected distortion under the belief."""
-        return float(self._stack.error(self._row(belief), distortion)[0])
+        """Expected distortion Σ β(x) Q(y|x) D(x, y) under the belief."""
+        if not distortion.is_hamming and (self.codes < 0).any():
+            raise InputError(
+                "saying nothing has no cost under this distortion; count wrong symbols, or set a price for it"
+            )
+        row = self._row(belief)[0]
+        support = np.flatnonzero(row)
+        costs = distortion.between(support[:, None], self.codes[None, :])
+        return float((row[support, None] * self.probabilities[support] * costs).sum())
 
     def _row(self, belief: ArrayLike) -> Floats:
         row = np.asarray(belief, dtype=np.float64)
@@ -325,12 +319,6 @@ def outward(logs: Floats, relative: float, sign: int) -> Floats:
     return np.where(np.isinf(logs), logs, moved)
 
 
-def _level(low: Ints, high: Ints) -> Floats:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(high > low, outward(np.log(high / low), slack(1), +1), 0.0)
-    return np.asarray(ratio.max(1))
-
-
 def mix(tables: Floats, masses: Floats, epsilon: float) -> Floats:
     """Repair by mixing: (1-λ)·Q + λ·(draw from its marginal), with the least λ per kernel that brings all lifts in.
 
@@ -354,11 +342,3 @@ def _scatter(combine: np.ufunc, places: Ints, values: Ints, outputs: int, start:
     out = np.full(users * outputs, start, dtype=np.int64)
     combine.at(out, (places + outputs * np.arange(users)[:, None, None]).ravel(), values.ravel())
     return out.reshape(users, outputs)
-
-
-def _expected_cost(kernel: Kernel, belief: Floats, distortion: Distortion) -> float:
-    if not distortion.is_hamming and (kernel.codes < 0).any():
-        raise InputError("saying nothing has no cost under this distortion; count wrong symbols, or set a price for it")
-    support = np.flatnonzero(belief)
-    costs = distortion.between(support[:, None], kernel.codes[None, :])
-    return float((belief[support, None] * kernel.probabilities[support] * costs).sum())

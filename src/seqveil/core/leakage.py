@@ -150,8 +150,6 @@ class Leakages(ByUser):
         # a release the belief ruled out (an unsound mechanism's) reveals everything, for good
         disclosed_all = np.isinf(self.most) | (marginal == 0)
         if not np.count_nonzero(disclosed_all):
-            if most.shape[1] == 1:  # one number a side, and quicker to copy than to look for extremes of
-                return Leakages(most[:, 0].copy(), least[:, 0].copy(), ahead_most, ahead_least)
             return Leakages(most.max(1), least.min(1), ahead_most, ahead_least)
         return Leakages(
             np.where(disclosed_all, np.inf, most.max(1)),

@@ -101,9 +101,9 @@ class State(ByUser):
     def __len__(self) -> int:
         return len(self.steps)
 
-    def put(self, rows: Rows | slice, part: State, users: tuple[int, int] | None = None) -> None:
+    def put(self, rows: Rows | slice, part: State) -> None:
         """Write the rows of some users back in place."""
-        super().put(rows, self._as_wide(part), users)
+        super().put(rows, self._as_wide(part))
 
     def join(self, other: State) -> State:
         """Two groups of users as one."""

@@ -11,7 +11,7 @@ from reference.blocks import Paths, every_path, online_optimum
 from seqveil import MarkovModel
 from seqveil.core.distortion import absolute, hamming
 from seqveil.core.mechanisms import closed_form
-from seqveil.core.mechanisms.blocks import BlockRule, Question, block_rule, mean_costs
+from seqveil.core.mechanisms.blocks import BlockRule, block_rule, mean_costs
 
 STICKY = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 UNEVEN = MarkovModel([0.8, 0.2], [[0.9, 0.1], [0.4, 0.6]])
@@ -32,8 +32,7 @@ def random_case(seed: int) -> tuple[BlockRule, list[float], list[int]]:
     n, length = int(rng.integers(2, 4)), int(rng.integers(1, 4))
     order = 2 if seed % 5 == 4 else 1
     model = random_chain(rng, n, seed % 2 == 1, order)
-    shares, named = rng.choice([0, 2, 5, 8, 8], length), rng.choice([8, 8, 7, 4], length)
-    schedule = tuple(Question(*each) for each in zip(shares.tolist(), named.tolist(), strict=True))
+    schedule = tuple(rng.choice([0, 4, 7, 8, 8, 8], length).tolist())
     level = float(rng.choice([0.2, 1.0, 2.5, 6.0]))
     levels = [level * float(part) for part in rng.choice([1.0, 0.5], 2)]
     costs = absolute(range(n)) if seed % 4 == 2 else hamming()
@@ -60,7 +59,7 @@ def test_no_prefix_of_any_block_passes_its_bound_and_the_account_is_exact(seed: 
 
 
 def test_the_belief_is_that_of_bayes_over_all_sequences() -> None:
-    rule = BlockRule(UNEVEN, 2.0, 3, hamming(), (Question(8, 8), Question(4, 7), Question(8, 8)))
+    rule = BlockRule(UNEVEN, 2.0, 3, hamming(), (8, 7, 8))
     prefixes = every_path(rule, [2.0, 1.0], [3, 2])
     for now, later in itertools.pairwise(prefixes):
         joint = now.weights * now.chances
@@ -102,8 +101,7 @@ def error(prefixes: list[Paths]) -> float:
 
 def test_hard_cells_of_three_events_in_numbers() -> None:
     """Chain S, w = 3, L = 3: named while every cell keeps its mass, the paths are 00*, 01*, 10* and 11*."""
-    ask, skip = Question(8, 8), Question(0, 8)
-    prefixes = every_path(BlockRule(STICKY, 3.0, 3, hamming(), (ask, ask, skip)), [3.0], [3])
+    prefixes = every_path(BlockRule(STICKY, 3.0, 3, hamming(), (8, 8, 0)), [3.0], [3])
     paths = prefixes[-1]
     assert sorted((paths.weights @ paths.chances).round(6)) == [0.05, 0.05, 0.45, 0.45]
     wrong = [error([each]) for each in prefixes]
@@ -115,8 +113,7 @@ def test_hard_cells_of_three_events_in_numbers() -> None:
 @pytest.mark.slow
 def test_simulated_schedules_cost_what_enumeration_finds_alone_and_beside_others() -> None:
     """Schedules that begin alike share their paths, and each costs to the last digit what it costs alone."""
-    asks = [Question(8, 8), Question(0, 8), Question(8, 6)]
-    schedules = list(itertools.product(asks, repeat=3))
+    schedules = list(itertools.product((8, 0, 6), repeat=3))
     rule = BlockRule(UNEVEN, 2.0, 3, hamming(), schedules[0])
     together = mean_costs(rule, schedules, 512)
     assert together.tolist() == [float(mean_costs(rule, [each], 512)[0]) for each in schedules]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference import streams as ref
-from reference.batches import check_kernel, check_release, every_batch, random_model, sequence_leakage
+from reference.batches import check_kernel, check_release, every_batch, expected, random_model, sequence_leakage
 from seqveil import MarkovModel, distortion
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.mechanisms import Batch, questions, tree, tree_ldp, trees
@@ -94,7 +94,7 @@ def test_what_receivers_compute_equals_bayes(seed):
         costs = sent.smooth(np.ones(batch.model.size))[0] @ batch.distortion.matrix(batch.model.n)
         assert costs[np.arange(batch.length), sent.codes] == pytest.approx(costs.min(1), abs=1e-9)
         total += float((belief * table[y]) @ batch.distortion.between(outputs, sent.codes[None]).sum(1))
-    assert tree.expected(batch) == pytest.approx(total, rel=1e-9, abs=1e-12)
+    assert expected(tree, batch) == pytest.approx(total, rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.slow

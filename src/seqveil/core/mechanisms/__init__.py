@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from functools import partial
 
-import numpy as np
-
 from seqveil.core.distortion import Distortion
+from seqveil.core.errors import InputError
 from seqveil.core.mechanisms import blocks, closed_form, codebook, published, responses, trees
 from seqveil.core.mechanisms.base import (
     LARGEST,
@@ -36,16 +35,12 @@ _sound_batches = partial(BatchMechanism, guarantee="ε-SIP, both sides, per batc
 optimal = _sound(
     name="optimal",
     summary="least expected distortion of all sound kernels",
-    cost="Hamming: O(n) + a table of ⌈1+e^ε⌉ columns; else an LP",
-    reference="docs/theory.md, section 5",
     build=closed_form.optimal,
     quick=closed_form.release,
 )
 balanced = _sound(
     name="balanced",
     summary="true cell of a partition into cells of mass ≥ 1/(1+e^ε)",
-    cost="O(n log n), no LP",
-    reference="docs/theory.md, section 5",
     build=responses.balanced,
 )
 randomized_response = Mechanism(
@@ -53,8 +48,6 @@ randomized_response = Mechanism(
     summary="k-ary randomised response",
     guarantee="ε-LDP, hence ε-SIP for every model",
     trusts="nothing",
-    cost="O(n)",
-    reference="Kairouz et al. 2016",
     sound=True,
     ldp=1.0,
     build=responses.randomized_response,
@@ -65,8 +58,6 @@ crr = Mechanism(
     summary="the paper's Algorithm 1, as published; to compare with",
     guarantee="none: y leaks log(e^-ε + (1-e^-ε)/β(y)), more than ε where β(y) < 1/(1+e^ε)",
     trusts="model",
-    cost="O(n)",
-    reference="paper, Algorithm 1",
     sound=False,
     ldp=math.inf,
     build=published.crr,
@@ -76,8 +67,6 @@ guarded = Mechanism(
     summary="the least error that keeps declared secrets",
     guarantee="the odds of every declared secret move by at most e^ε in total; nothing else without an ε of its own",
     trusts="the model",
-    cost="O(n log n) for one secret and wrong symbols, else a linear program",
-    reference="docs/secrets.md",
     sound=True,
     ldp=2.0,
     build=responses.guarded,
@@ -88,8 +77,6 @@ in_blocks = Mechanism(
     summary="one hidden bit for w events: the true cells of a public schedule, or draws from the belief",
     guarantee="ε-SIP, both sides, per block of w events; one release alone may reveal all of ε",
     trusts=_TRUSTS,
-    cost="that of `optimal`, and two filters",
-    reference="docs/theory.md, section 19",
     sound=True,
     ldp=2.0,
     largest=blocks.LARGEST,
@@ -100,16 +87,12 @@ in_blocks = Mechanism(
 auto = _sound_batches(
     name="auto",
     summary="batch_lp where the possible batches are few, else tree",
-    cost="that of its choice",
-    reference="docs/theory.md, sections 13 and 16",
-    rule=lambda batch: choose(batch)[0].rule(batch),
+    rule=lambda batch: choose(batch).rule(batch),
     largest=trees.LARGEST_BATCH,
 )
 tree = _sound_batches(
     name="tree",
     summary="true cell of the batch in a public tree, no cell below 1/(1+e^ε)",
-    cost="O(ε·w·transitions), whatever n^w is",
-    reference="docs/theory.md, section 13",
     rule=trees.tree,
     largest=trees.LARGEST_BATCH,
 )
@@ -118,8 +101,6 @@ tree_ldp = BatchMechanism(
     summary="true cell of the batch in a public tree, disclosed less often",
     guarantee="ε-LDP per batch",
     trusts="nothing; the model only helps utility",
-    cost="O(ε·w·transitions), whatever n^w is",
-    reference="docs/theory.md, section 14",
     sound=True,
     ldp=1.0,
     rule=trees.tree_ldp,
@@ -128,8 +109,6 @@ tree_ldp = BatchMechanism(
 batch_lp = _sound_batches(
     name="batch_lp",
     summary="least expected distortion of all sound kernels over whole batches",
-    cost=f"an LP over the batches that can occur, at most {codebook.LARGEST}",
-    reference="docs/theory.md, sections 5 and 16",
     rule=codebook.batch_lp,
 )
 batch_descent = BatchMechanism(
@@ -137,8 +116,6 @@ batch_descent = BatchMechanism(
     summary="the paper's Algorithm 2 in our reading: small moves until each breaks the bound; to compare with",
     guarantee="none: leaks ε a batch up to rounding in our reading; as printed it is not defined",
     trusts="model",
-    cost=f"O(N³/step) for N ≤ {published.LARGEST} possible batches",
-    reference="the paper's Algorithm 2; docs/theory.md, section 17",
     sound=False,
     ldp=math.inf,
     rule=published.batch_descent,
@@ -161,27 +138,18 @@ def one_by_one(n: int, distortion: Distortion, epsilon: float | None) -> str:
     return "optimal" if quick else "tree"
 
 
-def choose(batch: Batch) -> tuple[BatchMechanism, str]:
-    """What `auto` takes for this batch and why: from public things only, so the choice leaks nothing.
+def choose(batch: Batch) -> BatchMechanism:
+    """What `auto` takes for this batch: the exact optimum where the possible batches are few, else `tree`.
 
-    `batch_lp` is the exact optimum and is taken wherever its support is small enough to write out, else `tree`.
+    The choice follows from public things only, so it leaks nothing.
 
     *Guarantee*: that of its choice, which is ε-SIP per batch on both sides.
     """
-    model, reached, step = batch.model, (batch.states > 0).astype(np.float64), None
-    for _ in range(batch.length - 1):  # walks, no fewer than the possible batches, counted until they pass EXACT
-        if reached.sum() > EXACT:
-            break
-        step = model.chain.T.astype(bool).astype(np.float64) if step is None else step
-        jumps = float(reached[model.backoff > 0].sum())
-        reached = step @ reached
-        reached[model.base_state[model.base > 0]] += jumps
-    walks = reached.sum()
-    if walks <= EXACT and batch.epsilon <= batch_lp.largest:
-        return batch_lp, f"at most {EXACT} possible batches, so the exact optimum can be had"
-    if walks <= EXACT:
-        return tree, f"ε above {batch_lp.largest:g}, which is more than the exact program takes"
-    return tree, f"more than {EXACT} possible batches, too many for the exact program"
+    try:
+        codebook.support(batch, EXACT)
+    except InputError:
+        return tree
+    return batch_lp if batch.epsilon <= batch_lp.largest else tree
 
 
 __all__ = [

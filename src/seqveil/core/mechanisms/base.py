@@ -73,8 +73,6 @@ class Promise:
     summary: str
     guarantee: str
     trusts: str
-    cost: str
-    reference: str
     sound: bool
     ldp: float
     largest: float = field(default=LARGEST, kw_only=True)
@@ -166,10 +164,6 @@ class Rule(Protocol):
     def read(self, path: tuple[int, ...]) -> Sent:
         """What `draw` returned, from the path alone."""
 
-    @property
-    def expected(self) -> float | None:
-        """Expected distortion of the whole batch, summed over positions; None where that takes too long."""
-
 
 @dataclass(frozen=True)
 class BatchMechanism(Promise):
@@ -184,10 +178,6 @@ class BatchMechanism(Promise):
     def read(self, batch: Batch, path: tuple[int, ...]) -> Sent:
         """The release with this path, as anyone with the model reads it."""
         return self.rule(batch).read(path)
-
-    def expected(self, batch: Batch) -> float | None:
-        """Expected cost of the whole batch under the belief; None where that takes too long."""
-        return self.rule(batch).expected
 
 
 _registered: dict[str, Mechanism | BatchMechanism] = {}
@@ -268,10 +258,9 @@ def rules_kept(build: Callable[[Batch], Kept]) -> Callable[[Batch], Kept]:
         content = batch.distortion.content, batch.states.tobytes()
         key = batch.model.fingerprint, batch.length, batch.epsilon, *content
         with lock:
-            if key in kept:
-                kept.move_to_end(key)
-                return kept[key]
-        made = build(replace(batch, states=batch.states.copy()))
+            made = kept.pop(key, None)
+        if made is None:
+            made = build(replace(batch, states=batch.states.copy()))
         room = max(1, min(MOST_RULES, MEMORY // (VECTORS * batch.length * batch.states.nbytes)))
         with lock:
             kept[key] = made
@@ -318,25 +307,6 @@ def full_tables(weights: Ints) -> Kernels:
     users, n, _ = weights.shape
     outputs = np.broadcast_to(np.arange(n), (users, n))
     return Kernels(n, outputs, np.zeros((users, n), np.int64), weights)
-
-
-def stack(kernels: list[Kernels]) -> Kernels:
-    """Kernels of one shape family joined into one stack; missing outputs get weight 0."""
-    if len(kernels) == 1:
-        return kernels[0]
-    if any(k.places is not None for k in kernels):
-        raise InputError("only kernels with full tables can be stacked")
-    n, (classes, most) = kernels[0].n, np.max([k.extra.shape[1:] for k in kernels], axis=0)
-
-    def widened(k: Kernels) -> tuple[Ints, Ints, Ints, Ints]:
-        """The parts of a stack, padded to the widest one's outputs and classes."""
-        wide = ((0, 0), (0, most - k.outputs.shape[1]))
-        extra = k.extra[:, np.where(np.arange(classes) < k.extra.shape[1], np.arange(classes), 0)]
-        rows = np.broadcast_to(np.arange(n), (len(k), n)) if k.rows is None else k.rows
-        return np.pad(k.outputs, wide), np.pad(k.base, wide), np.pad(extra, ((0, 0), *wide)), rows
-
-    outputs, base, extra, rows = (np.concatenate(part) for part in zip(*map(widened, kernels), strict=True))
-    return Kernels(n, outputs, base, extra, None, rows)
 
 
 def check_epsilon(epsilon: float, largest: float = LARGEST) -> float:

@@ -19,11 +19,11 @@ from q in the last places, so Π ŝ/q, the skew, is followed too, and every boun
 might be drawn, outward, before the draw.
 
 **Cells.** What is left of L after a path is log(ρ/κ), ρ = q/F; a label costs log(max_x f(y|x) / Pr(y | path)) of it.
-For Hamming distortion the cells of an event that may use a part r of what is left are the channel that the closed form
-of the optimum finds with the cap e^r on its lifts (`closed_form`); for distances they are sets of neighbours. With some
-probability any symbol may pass for the likeliest label: what is not disclosed now costs nothing now, and makes what is
-disclosed later likelier, hence cheaper. Which events are asked, for which part of what is left, and how often the cell
-is named is the schedule of the block.
+For Hamming distortion the cells of an event, which may use all of what is left, are the channel that the closed form of
+the optimum finds where no label is rarer than κ/ρ (`closed_form`); for distances they are pieces of a line that goes
+from neighbour to neighbour (`neighbours`). With some probability any symbol may pass for the likeliest label: what is
+not disclosed now costs nothing now, and makes what is disclosed later likelier, hence cheaper. Which events are asked,
+and how often the cell is named, is the schedule of the block.
 
 **The schedule** is a function of model, L, w and costs alone, so every receiver finds the same one. Schedules that ask
 every m-th event, from one of the first on, are tried on simulated paths, the best ones on more of them, and the best is
@@ -38,7 +38,7 @@ import itertools
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +52,7 @@ from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, slack
 from seqveil.core.leakage import Leakages, larger_side, weight_range
 from seqveil.core.mechanisms.base import Asked
 from seqveil.core.mechanisms.closed_form import ONE, Row, pick, room_for, table
-from seqveil.core.mechanisms.neighbours import near_table
+from seqveil.core.mechanisms.neighbours import line, near_table
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import SeededRandomness
 
@@ -72,9 +72,7 @@ PATHS = 128  # for each change at least
 GAIN = 1e-3  # of the cost, that a change must gain
 SMALL = 1000  # steps of the chain up to which so much is simulated; of larger ones less in proportion
 SHORT = 40  # events of a block, likewise
-NEARBY = 3.0  # times as long an event takes where cells are of neighbours, likewise
-# by how many axes both sides of an account have: up for the largest lifts, down for the least
-OUTWARD = {2: np.array([[1.0], [-1.0]]), 3: np.array([[[1.0]], [[-1.0]]])}
+OUTWARD = np.array([1.0, -1.0])  # for both sides of an account: up for the largest lifts, down for the least
 
 Mask = NDArray[np.bool_]
 
@@ -96,15 +94,9 @@ def kernels(beliefs: Floats, epsilon: float, distortion: Distortion) -> NoReturn
     raise InputError('"blocks" has no kernel of its own: a block follows a hidden bit; pass block=20, with a Session')
 
 
-class Question(NamedTuple):
-    """What an event of a block may use and reveal, both in eighths: of what is left, and of the time."""
-
-    share: int  # of what is left; 0: the best guess is released
-    named: int  # how often the cell is named; else the likeliest label
-
-
-Schedule = tuple[Question, ...]
-CHANGES = (Question(0, EIGHTHS), *(Question(EIGHTHS, named) for named in (8, 7, 6, 5)))  # tried in place of a question
+Schedule = tuple[int, ...]
+"""How often the cell of each event is named, else the likeliest label, in eighths; 0: the best guess is released."""
+CHANGES = (0, 8, 7, 6, 5)  # that are tried in place of what an event has
 
 
 @lru_cache(maxsize=4096)
@@ -125,10 +117,7 @@ def level_numbers(level: float, states: int, length: int) -> tuple[int, Floats]:
 
 @dataclass(frozen=True, eq=False)
 class BlockRule:
-    """All that is public of blocks before the first release: model, length w, L, costs, and the schedule.
-
-    `schedule` has a question for each of the w events.
-    """
+    """All that is public of blocks before the first release: model, length w, L, costs, and the schedule."""
 
     model: MarkovModel
     level: float
@@ -147,8 +136,8 @@ class BlockRule:
         """Where symbols lie, and their order, axis by axis, both (d·n,); empty where a wrong one costs 1 anywhere."""
         if self.distortion.points is None:
             return np.empty(0), np.empty(0, np.int64)
-        lines = np.ascontiguousarray(self.distortion.points.reshape(self.model.n, -1).T)
-        return lines.ravel(), np.argsort(lines, axis=1, kind="stable").ravel()
+        points = self.distortion.points.reshape(self.model.n, -1)
+        return points.T.ravel(), line(points)
 
     @cached_property
     def entries(self) -> int:
@@ -173,7 +162,7 @@ class BlockRule:
 
     @cached_property
     def asks(self) -> Ints:
-        """The schedule as an array: (w, 2)."""
+        """The schedule as an array: (w,)."""
         return np.array(self.schedule, np.int64)
 
 
@@ -188,7 +177,7 @@ class Blocks(ByUser):
     ratios: Floats  # (B,) ρ = q/F
     skews: Floats  # (B,) Π ŝ/q
     before: Leakages  # the account when it began
-    inside: Leakages  # extremes of log f/q along it, a row for each user and entry
+    inside: Leakages  # extremes of log f/q along it, for each first state apart: (B, E) and (B, E, S)
 
     @classmethod
     def start(cls, rule: BlockRule, users: int) -> Blocks:
@@ -234,10 +223,8 @@ class Blocks(ByUser):
 
     def costs(self, rule: BlockRule) -> Floats:
         """What each running block has cost so far: the larger side of its own leakage."""
-        up, down = _lifts(rule, self, np.zeros((2, 1)), self.inside.most, self.inside.least)
-        shape = (len(self.levels), rule.entries)
-        most, least = up.reshape(shape).max(1), down.reshape(shape).min(1)
-        return np.where(self.running & (self.places > 0), larger_side(most, least), 0.0)
+        up, down = _lifts(rule, self, np.zeros((2, 1, 1)), self.inside.most, self.inside.least)
+        return np.where(self.running & (self.places > 0), larger_side(up.max(1), down.min(1)), 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,13 +264,13 @@ def release(
     """One event of each running block: by raw codes, a draw each and the hidden bits, or read from releases `given`.
 
     `states` (B, S) is the public belief. Every label that might be drawn is checked before the draw (`kept`). `asks`
-    (B, 2) are other questions than those of the schedule, where schedules are tried; what is not said is then UNSAID.
+    (B,) stands for the schedule where schedules are tried; what is not said is then UNSAID.
     """
     made, numbers = Disclosed.nothing(len(states), rule.model.n), rule.numbers(blocks.levels)
     codes, given = made.codes, asked.given
     tried, asks = asks is not None, rule.asks[blocks.places] if asks is None else asks
     caps = numbers[:, 1] / blocks.ratios
-    some = ((asks[:, 0] > 0) & (caps < 1.0 - 1e-6) & blocks.running).nonzero()[0]
+    some = ((asks > 0) & (caps < 1.0 - 1e-6) & blocks.running).nonzero()[0]
     if some.size:
         rows: Any = slice(None) if some.size == len(states) else some
         hidden = (codes,) * 3 if real is None else (real.astype(np.int64), asked.truths, asked.randomness)
@@ -344,53 +331,50 @@ def _fake(rule: BlockRule, blocks: Blocks) -> Floats:
 
 def _charged(rule: BlockRule, blocks: Blocks, made: Disclosed, marginal: Floats) -> Leakages:
     """The extremes of log f/q after an event; a weight of 0 rules nothing out, as the bit may be fake."""
-    inside, silent = blocks.inside, made.silent
+    silent, shape = made.silent, (len(marginal), rule.entries)
     quiet = np.count_nonzero(silent)
-    skipped = inside.skip(rule.model) if quiet else inside
-    if quiet == silent.size:
-        return skipped
-    weights, (low, high) = made.columns, np.maximum(made.weights[:, :2].T, NEVER)
-    if not rule.model.full_support:
-        weights = np.maximum(made.columns, NEVER)
-        low, high = weight_range(weights, filtering.possible(rule.model, blocks.free))  # the path rules nothing out
-    if rule.entries > 1:
-        weights, marginal, low, high, silent = (
-            np.repeat(each, rule.entries, 0) for each in (weights, marginal, low, high, silent)
-        )
-    charged = inside.charge(rule.model, weights, marginal, low, high)
-    return skipped.where(silent, charged) if quiet else charged
+    if quiet == silent.size and rule.model.full_support:
+        return blocks.inside
+    flat = blocks.inside.mapped(lambda side: side.reshape(-1, *side.shape[2:]))
+    charged = skipped = flat.skip(rule.model) if quiet else flat
+    if quiet < silent.size:
+        weights, (low, high) = made.columns, np.maximum(made.weights[:, :2].T, NEVER)
+        if not rule.model.full_support:
+            weights = np.maximum(made.columns, NEVER)
+            low, high = weight_range(weights, filtering.possible(rule.model, blocks.free))  # the path rules nothing out
+        each: tuple[Any, ...] = (weights, marginal, low, high)
+        if rule.entries > 1:
+            each = tuple(np.repeat(part, rule.entries, 0) for part in each)
+        charged = flat.charge(rule.model, *each)
+        charged = skipped.where(np.repeat(silent, rule.entries), charged) if quiet else charged
+    return charged.mapped(lambda side: side.reshape(*shape, *side.shape[1:]))
 
 
 def _fresh(rule: BlockRule, users: int) -> Leakages:
-    """The inner account of blocks that begin: one row a user, or one for each first state."""
+    """The inner account of blocks that begin: from whichever state, or for each first state apart."""
     if rule.entries == 1:
-        flat = Leakages.start(rule.model, users)
-        if rule.model.full_support:
-            return flat
-        ahead = np.zeros((users, rule.model.size))  # from whichever state it begins
-        return Leakages(flat.most, flat.least, ahead, ahead.copy())
-    at = np.tile(np.eye(rule.entries, dtype=bool), (users, 1))
-    return Leakages(np.zeros(len(at)), np.zeros(len(at)), np.where(at, 0.0, -np.inf), np.where(at, 0.0, np.inf))
+        off = np.zeros((users, 1, 1 if rule.model.full_support else rule.model.size))
+    else:
+        off = np.tile(np.where(np.eye(rule.entries, dtype=bool), 0.0, np.inf), (users, 1, 1))
+    return Leakages(np.zeros(off.shape[:2]), np.zeros(off.shape[:2]), -off, off)
 
 
 def _lifts(rule: BlockRule, blocks: Blocks, first: Floats, up: Floats, down: Floats) -> Floats:
     """Both sides of the account with the blocks in it: `first`, what came before them, and the logs of their lifts.
 
-    `up` and `down` are logs of f/q, (B·E,) or (B·E, S); the lift is (fake · skew + (1-fake) · f/q) / (fake · skew +
+    `up` and `down` are logs of f/q, (B, E) or (B, E, S); the lift is (fake · skew + (1-fake) · f/q) / (fake · skew +
     1-fake). Sums are rounded outward; what cannot be stays infinite, and nothing added is exact.
     """
-    fake = rule.numbers(blocks.levels)[:, 0]
-    guess, named = fake * blocks.skews, 1.0 - fake
-    if rule.entries > 1:
-        guess, named = np.repeat(guess, rule.entries), np.repeat(named, rule.entries)
-    if up.ndim > 1:
-        guess, named, first = guess[:, None], named[:, None], first[:, :, None]
+    alike = -1, *(1,) * (up.ndim - 1)
+    fake = rule.numbers(blocks.levels)[:, 0].reshape(alike)
+    guess, named = fake * blocks.skews.reshape(alike), 1.0 - fake
     sides, loose = np.array((up, down)), (rule.length + 2) * 4 * slack(rule.model.size)
     never = np.isinf(sides)
     logs = np.log((guess + named * np.exp(np.where(never, 0.0, sides))) / (guess + named))
     sums = first + np.where(never, sides, logs)
     size = loose + UNIT * (8.0 * np.abs(logs) + 2.0 * np.abs(sums))
-    return np.where(sides == 0.0, first, sums + OUTWARD[sums.ndim] * np.where(np.isinf(sums), 0.0, size))
+    outward = OUTWARD.reshape(-1, *alike[1:], 1) * np.where(np.isinf(sums), 0.0, size)
+    return np.where(sides == 0.0, first, sums + outward)
 
 
 def _joined(rule: BlockRule, blocks: Blocks) -> Leakages:
@@ -398,24 +382,20 @@ def _joined(rule: BlockRule, blocks: Blocks) -> Leakages:
 
     Where first states are not kept apart and some cannot follow others this is a bound from above.
     """
-    users, entries, inside, before = len(blocks.levels), rule.entries, blocks.inside, blocks.before
-    if entries == 1 and not rule.model.full_support:
-        first = np.array((before.ahead_most.max(1), before.ahead_least.min(1)))
-    else:
-        first = np.array((before.ahead_most.ravel(), before.ahead_least.ravel()))
+    inside, before = blocks.inside, blocks.before
+    first = np.array((before.ahead_most, before.ahead_least))
+    if rule.entries == 1 and not rule.model.full_support:
+        first = np.array((before.ahead_most.max(1), before.ahead_least.min(1)))[:, :, None]
     most, least = _lifts(rule, blocks, first, inside.most, inside.least)
     if rule.model.full_support:
-        return Leakages(most, least, most[:, None], least[:, None])
-    up, down = _lifts(rule, blocks, first, inside.ahead_most, inside.ahead_least)
-    shape, wide = (users, entries), (users, entries, rule.model.size)
-    return Leakages(
-        most.reshape(shape).max(1), least.reshape(shape).min(1), up.reshape(wide).max(1), down.reshape(wide).min(1)
-    )
+        return Leakages(most[:, 0], least[:, 0], most, least)
+    up, down = _lifts(rule, blocks, first[..., None], inside.ahead_most, inside.ahead_least)
+    return Leakages(most.max(1), least.min(1), up.max(1), down.min(1))
 
 
 @compiled
 def ask(
-    width: int, points: Row, ranks: Row, beliefs: Any, numbers: Any, caps: Row, asks: Any, ratios: Row, skews: Row,
+    width: int, points: Row, ranks: Row, beliefs: Any, numbers: Any, caps: Row, asks: Row, ratios: Row, skews: Row,
     real: Row, truths: Row, randomness: Row, given: Row, codes: Row, wide: Any, weights: Any, impossible: Row,
 ) -> None:  # fmt: skip
     """Make each user's cells, check them, and draw from them; or find the column of the release given.
@@ -431,8 +411,7 @@ def ask(
     mean, high, hats, of_row = reals(width), wholes(width), wholes(width), wholes(len(masses))
     for user in range(len(beliefs)):
         belief, column, weight, number = beliefs[user], wide[user][0], weights[user], numbers[user]
-        cap = max(part_of(caps[user], asks[user][0]), LEAST) * (1.0 + MARGIN)
-        first = float(EIGHTHS - asks[user][1]) / EIGHTHS
+        cap, first = max(caps[user], LEAST) * (1.0 + MARGIN), float(EIGHTHS - asks[user]) / EIGHTHS
         made, fine = 0, False
         while not fine and cap < 1.0:
             if len(points):
@@ -470,17 +449,6 @@ def ask(
             for x in range(len(belief)):
                 column[x] = of_row[classes[x]]
                 weight[0], weight[1] = min(weight[0], column[x]), max(weight[1] if x > 0 else 0, column[x])
-
-
-@compiled
-def part_of(cap: float, eighths: int) -> float:
-    """cap^(eighths/8) by square roots and products alone, which every machine rounds alike."""
-    if eighths == EIGHTHS:
-        return cap
-    root, out = math.sqrt(math.sqrt(math.sqrt(cap))), 1.0
-    for _ in range(eighths):
-        out *= root
-    return out
 
 
 @compiled
@@ -523,15 +491,15 @@ def kept(ratio: float, skew: float, everything: float, number: Row, mean: Row, h
 def candidates(length: int) -> list[Schedule]:
     """Schedules to try for blocks of so many events, each once: all of what is left at every m-th event.
 
-    >>> [[each.share for each in schedule] for schedule in candidates(3)]
-    [[8, 8, 8], [8, 0, 8], [0, 8, 0], [8, 0, 0], [0, 0, 8]]
+    >>> candidates(3)
+    [(8, 8, 8), (8, 0, 8), (0, 8, 0), (8, 0, 0), (0, 0, 8)]
     """
     found: dict[Schedule, None] = {}
     for period in PERIODS:
         for first in sorted({0, 1, 2, 3, period // 2, period - 1}):
             if first < period <= length:
                 asked = range(first, length, period)
-                found[tuple(Question(EIGHTHS * (place in asked), EIGHTHS) for place in range(length))] = None
+                found[tuple(EIGHTHS * (place in asked) for place in range(length))] = None
     return list(found)
 
 
@@ -542,9 +510,8 @@ def block_rule(model: MarkovModel, level: float, length: int, distortion: Distor
     going = candidates(length)
     rule = BlockRule(model, level, length, distortion, going[0])
     thin = min(1.0, SMALL / (model.chain.nnz + model.n), SHORT / length)
-    thin /= 1.0 if distortion.is_hamming else NEARBY
     for paths, stay in ROUNDS:
-        costs = mean_costs(rule, going, max(4, int(thin * paths)))
+        costs = mean_costs(rule, going, max(8, int(thin * paths)))
         going = [going[place] for place in np.argsort(costs, kind="stable")[:stay].tolist()]
     schedule, events = going[0], int(thin * IMPROVING)
     while events > 0:  # the change of one event that gains most, again and again, as far as so many events allow
@@ -574,7 +541,7 @@ def mean_costs(rule: BlockRule, schedules: list[Schedule], paths: int) -> Floats
     everyone, levels = np.ones(paths, bool), np.full(paths, rule.level)
     blocks, costs = Blocks.start(rule, paths).begin(rule, everyone, levels, states, account), np.zeros(1)
     for place in range(rule.length):
-        _, first, apart = np.unique(among * 81 + asks[:, place] @ (9, 1), return_index=True, return_inverse=True)
+        _, first, apart = np.unique(among * (EIGHTHS + 1) + asks[:, place], return_index=True, return_inverse=True)
         before = among[first]
         if first.size > costs.size:
             rows = (before[:, None] * paths + np.arange(paths)).ravel()
@@ -583,7 +550,7 @@ def mean_costs(rule: BlockRule, schedules: list[Schedule], paths: int) -> Floats
         spread = np.argsort(thrown, kind="stable") * (DENOMINATOR // paths) + thrown % (DENOMINATOR // paths)
         drawn = np.tile(spread, first.size)
         fake, asked = np.zeros(drawn.size, bool), Asked(np.zeros_like(drawn), drawn)
-        made = release(rule, blocks, states, asked, fake, np.repeat(asks[first, place], paths, axis=0))
+        made = release(rule, blocks, states, asked, fake, np.repeat(asks[first, place], paths))
         costs, among = costs[before] + _expected(rule, blocks, made).reshape(-1, paths).mean(1), apart
         states, blocks, _ = follow(rule, blocks, made)
     return (costs[among] / rule.length).round(9)

@@ -56,7 +56,7 @@ from seqveil.core.compiled import compiled, reals, row_by_row, wholes
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, DROP, Floats, Kernels, slack, usable
-from seqveil.core.mechanisms.base import Asked, Made, stack
+from seqveil.core.mechanisms.base import Asked, Made
 
 WIDEST = 1024  # outputs a table may have
 QUICK = 40  # symbols up to which the program for any distortion takes some hundredths of a second
@@ -379,8 +379,14 @@ def optimal(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
     aim = usable(epsilon, n)
     if not distortion.is_hamming:
         programs.check_size(n, n)  # before n² distances are made
-        found = [(belief[None], programs.sound(belief, aim, distortion.matrix(n))) for belief in beliefs]
-        return stack([Kernels.from_tables(each.outputs[None], each.table[None], None, row) for row, each in found])
+        found = [programs.sound(belief, aim, distortion.matrix(n)) for belief in beliefs]
+        outputs = np.zeros((len(found), max((each.outputs.size for each in found), default=1)), np.int64)
+        weights = np.zeros((len(found), n, outputs.shape[1]), np.int64)
+        for user, each in enumerate(found):
+            outputs[user, : each.outputs.size] = each.outputs
+            alone = Kernels.from_tables(each.outputs[None], each.table[None], None, beliefs[user : user + 1])
+            weights[user, :, : each.outputs.size] = alone.extra[0]
+        return Kernels(n, outputs, np.zeros_like(outputs), weights)
     if not fits(n, aim):
         raise InputError(
             f"the optimum for ε={epsilon:g} over {n} symbols needs more than {WIDEST} columns; "

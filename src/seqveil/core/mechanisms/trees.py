@@ -40,7 +40,6 @@ from seqveil.core.randomness import Randomness
 
 LARGEST_BATCH = 32.0  # ε of a batch: each question has a draw of its own, so only e^-ε must fit 62 bits
 ROOM = 1.0 + 2e-9  # cells are grown a hair larger than κ, so that rounding cannot make one too small
-LEAVES = 512  # a tree with more leaves is not written out
 MANY = 1.0  # in LDP mode 1/κ = MANY·e^(ε/2) + 1: more cells say more, and are disclosed less often
 
 Box = dict[int, Floats]
@@ -149,18 +148,6 @@ class Tree:
         if len(leaf.path) != len(path):
             raise DataError(f"a path of {len(path)} steps leads past a leaf; model, ε or history must differ")
         return self._release(leaf)
-
-    @property
-    def expected(self) -> float | None:
-        """Expected distortion of the whole batch, summed over positions; None where the tree has too many leaves."""
-        if 1.0 / self.search.least > LEAVES:
-            return None
-        total, columns = 0.0, np.arange(self.batch.model.n)
-        for leaf in self.everything():
-            distributions = self.released(leaf)
-            codes = self.batch.distortion.best_guess(distributions)
-            total += float((distributions * self.batch.distortion.between(columns, codes[:, None])).sum(1).sum())
-        return total
 
     def walk(self, decide: Callable[[int, Split], int]) -> Node:
         """The leaf reached when `decide` answers each question."""

@@ -198,7 +198,7 @@ class Registered(Result):
 
     def lines(self) -> list[Line]:
         """What the tables leave out."""
-        return [("--json", "says of each mechanism whom its promise trusts, and what a release costs to compute")]
+        return [("--json", "says of each mechanism whom its promise trusts too")]
 
     def tables(self) -> list[ResultTable]:
         """A table for each way to release."""
