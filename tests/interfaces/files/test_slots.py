@@ -14,7 +14,7 @@ from seqveil.core.files import Reading
 from seqveil.core.model import MarkovModel
 from seqveil.core.times import NOTHING, Slots
 from seqveil.interfaces.files.events import read_events
-from seqveil.interfaces.files.slots import MOST_ROWS
+from seqveil.interfaces.files.ordering import MOST_ROWS
 
 
 def rows(frame, slots, **more):

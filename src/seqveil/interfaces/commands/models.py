@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from seqveil.core.errors import DataError
 from seqveil.core.fitting import SMOOTHING
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import emit_json, lines, show, stages
+from seqveil.interfaces.commands.terminal import emit_json, lines, rows, show
 
 
 @o.option_groups
@@ -112,10 +112,10 @@ def fit(
 
     _check_out(out, data)
     words: dict[str, Any] = {"format": format, "missing": missing, "other": other, "on_unknown": on_unknown}
-    with stages(data, "fitting", work="comparing contexts") as (advance, done):
+    with rows("fitting") as meter:
         fitted = fit_table(
-            data, context=context, trait=trait, smoothing=smoothing, progress=advance, working=done, **words,
-            **columns.given, **vars(cuts), **vars(privacy), **vars(timing),
+            data, context=context, trait=trait, smoothing=smoothing, progress=meter.advance, **words,
+            working=lambda share: meter.turn("comparing contexts", share), **columns.given, **vars(cuts), **vars(privacy), **vars(timing),
         )  # fmt: skip
     fitted.model.save(out)
     if json:

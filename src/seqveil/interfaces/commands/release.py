@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, lines, progress
+from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, lines, rows
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,11 @@ def release(
     terminal = sys.stderr.isatty() and not json  # what follows from raw data no log and no file sees
     raw: list[tuple[str, str]] = []
     try:
-        with progress(data, "releasing") as advance:
+        with rows("releasing") as meter:
             how: dict[str, Any] = {"on_unknown": on_unknown, **vars(kept), **columns.given}
             found = run(
                 data, model, chosen.source(), out=out, seed=seed, format=format, meta=meta, force=force,
-                progress=advance, shown=raw.extend if terminal else None, **how,
+                progress=meter.advance, shown=raw.extend if terminal else None, **how,
             )  # fmt: skip
     except INTERRUPTIONS:
         if kept.state is None:

@@ -8,16 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from seqveil.core.compiled import heard
 from seqveil.core.results import Line, Result, ResultTable, aligned, to_json
 from seqveil.core.words import count, duration
-
-if TYPE_CHECKING:
-    from seqveil.interfaces.files.events import Progress
 
 REFRESH = 0.1  # seconds between two states of a line on a terminal
 LOGGED, FOREVER = 10.0, 1e6  # seconds between two lines in a log, and the most that a thread can wait
@@ -129,27 +125,19 @@ class Meter:
         self._terminal = sys.stderr.isatty()
         self._begun = time.monotonic()
         self._over = threading.Event()
-        self._most = 0.0  # what was shown is never taken back
-        self._rows = self._since = 0  # rows of whole chunks, and steps of streams since the last one
+        self._done = self._most = 0.0  # what was shown is never taken back
+        self.steps: list[int] = []  # how many streams took each step since, within a chunk or in a check after the last
 
     def at(self, done: float, label: str | None = None) -> None:
-        """So much is done, never more than there is; `label` says what is under way."""
+        """So much is done; `label` says what is under way."""
         check_interrupted()
-        most = done if self._total is None else min(done, self._total)
-        self._label, self._most = label or self._label, max(self._most, most)
+        self.steps.clear()
+        self._label, self._done = label or self._label, done
 
-    def advance(self, rows: int) -> None:
-        """A chunk of rows is done."""
-        self._rows, self._since = self._rows + rows, 0
-        self.at(self._rows)
-
-    def took_step(self, streams: int) -> None:
-        """So many streams went one event on, between two chunks, or once more in a check after the last.
-
-        Where nobody knows how many rows there are, that cannot be distinguished, and whole chunks alone count.
-        """
-        self._since += streams if self._total is not None else 0
-        self.at(self._rows + self._since)
+    def advance(self, rows: int, total: int | None = None) -> None:
+        """A chunk of rows is done, of so many that there are."""
+        self._total = self._total if total is None else total
+        self.at(self._done + rows)
 
     def turn(self, label: str, share: float) -> None:
         """What was counted is over; from now on it is the share that is done of something else, 0 to 1."""
@@ -158,25 +146,30 @@ class Meter:
         self.at(100 * share)
 
     def text(self, seconds: float) -> str:
-        """The line after so many seconds.
+        """The line after so many seconds, with no more rows than there are.
 
-        >>> meter = Meter("releasing", 2000, "rows")
+        >>> meter = Meter("releasing", None, "rows")
+        >>> meter.advance(0, 2000)
         >>> meter.text(20.0)
         'releasing: 0 of 2,000 rows, for 20 seconds'
-        >>> meter.at(500)
+        >>> meter.steps.append(500)
         >>> meter.text(10.0)
         'releasing: 500 of 2,000 rows, 50 a second, 30 seconds left'
-        >>> meter.took_step(2500)
+        >>> meter.steps.append(2500)
         >>> meter.text(50.0)
         'releasing: all 2,000 rows, finishing, for 50 seconds'
         """
-        if self._unit == "rows" and self._total == self._most:
-            return f"{self._label}: all {self._total:,.0f} rows, finishing, for {duration(seconds)}"
-        rate = self._most / max(seconds, 1e-3)
-        parts = [f"{self._most:,.0f}{'' if self._total is None else f' of {self._total:,.0f}'} {self._unit}"]
+        total, done = self._total, self._done
+        if total is not None:
+            done = min(total, done + sum(self.steps))
+        self._most = done = max(self._most, done)
+        if self._unit == "rows" and total == done:
+            return f"{self._label}: all {total:,.0f} rows, finishing, for {duration(seconds)}"
+        rate = done / max(seconds, 1e-3)
+        parts = [f"{done:,.0f}{'' if total is None else f' of {total:,.0f}'} {self._unit}"]
         parts.append(f"{rate:,.0f} a second" if rate >= 1 and self._unit != "%" else f"for {duration(seconds)}")
-        if rate > 0 and self._total is not None:
-            parts.append(f"{duration(max(self._total - self._most, 0.0) / rate)} left")
+        if rate > 0 and total is not None:
+            parts.append(f"{duration(max(total - done, 0.0) / rate)} left")
         return f"{self._label}: {', '.join(parts)}"
 
     def __enter__(self) -> Meter:
@@ -203,21 +196,7 @@ def steps(total: int | None, unit: str = "steps") -> Iterator[Callable[[str, flo
 
 
 @contextmanager
-def progress(path: str | Path, label: str) -> Iterator[Progress]:
-    """Progress over the rows of a file: a function to call with how many more are done."""
-    with stages(path, label) as (advance, _):
-        yield advance
-
-
-@contextmanager
-def stages(
-    path: str | Path, label: str, passes: int = 1, work: str = "working"
-) -> Iterator[tuple[Progress, Callable[[float], None]]]:
-    """`progress`, and a second function for the work that comes after the reading: it takes the share done, 0 to 1."""
-    from seqveil.interfaces.files.table import count_rows
-
-    rows = None
-    with suppress(ValueError, OSError):  # an odd name: the command itself will say what is wrong with it
-        rows = count_rows(path)
-    with Meter(label, None if rows is None else rows * passes, "rows") as meter, heard(meter.took_step):
-        yield meter.advance, lambda share: meter.turn(work, share)
+def rows(label: str) -> Iterator[Meter]:
+    """Progress over the rows of a file: `advance` is to be called with how many more are done, and of how many."""
+    with Meter(label, None, "rows") as meter, heard(meter.steps.append):
+        yield meter

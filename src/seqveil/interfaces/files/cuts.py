@@ -22,7 +22,7 @@ from seqveil.core.geography import LEAST, MOST_CELLS, Cells, count_cells
 from seqveil.core.kernel import Floats
 from seqveil.core.model import MarkovModel
 from seqveil.core.times import NOTHING, Slots
-from seqveil.interfaces.files.slots import no_mean
+from seqveil.interfaces.files.ordering import no_mean
 
 MOST_SYMBOLS = 100_000
 AUTO, AUTO_BINS, AUTO_CELLS = "auto", 20, 10  # about how many bins, or cells each way, "auto" cuts

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NoReturn
 
@@ -23,10 +23,9 @@ from seqveil.core.files import Reading
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.times import Slots
 from seqveil.interfaces.files import ordering
-from seqveil.interfaces.files.slots import resampled
 from seqveil.interfaces.files.table import FRAME, FilePath, Table, file_name, read_table
 
-Progress = Callable[[int], None]
+Progress = Callable[..., None]  # called with how many more rows are done, and how many there are
 ValueType = Literal["auto", "text", "number"]
 Holes = Literal["none", "empty", "any"]  # values that may be missing: none, those of empty fields, any unreadable one
 
@@ -64,10 +63,14 @@ class Taken:
     def public(self) -> str:
         """In one line, without what follows from values or from how the raw rows stood in the file."""
         by = f"rows in the order of the file ({self.why})"
-        if self.order is not None:
-            by = f"in the order of {_quoted(self.order)} ({self.why}{f', {self.unit}' if self.unit else ''})"
+        names = Reading(self.user, self.value, self.order)
+        user, value, order = (
+            ", ".join(map(repr, own)) for own in (names.user_columns, names.value_columns, names.time_columns)
+        )
+        if order:
+            by = f"in the order of {order} ({self.why}{f', {self.unit}' if self.unit else ''})"
         slots = f"; one row for each of {self.slots}" if self.slots else ""
-        return f"{self.form}: user {_quoted(self.user)}, value {_quoted(self.value)}; {by}{slots}"
+        return f"{self.form}: user {user}, value {value}; {by}{slots}"
 
     @property
     def holes(self) -> str:
@@ -82,10 +85,6 @@ class Taken:
         tied = f"{self.ties:,} {'tie' if self.ties == 1 else 'ties'}, in the order of the file"
         stood = ", ".join(["rows sorted first"] * self.sorted + [tied] * bool(self.ties))
         return "; ".join(filter(None, (self.public, stood, self.holes)))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The record as plain values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +162,7 @@ class Events:
         """The code of each value; one outside the alphabet is hidden, or refused by its row, never with the value."""
         if len(self.reading.value_columns) != alphabet.width:
             wanted = f"two columns, as in {option('value', 'x,y')}" if alphabet.width == 2 else "one column"
-            raise InputError(f"the model is for values in {wanted}; name the right ones")
+            raise InputError(f"the model is for values in {wanted}; got {self.reading.value!r}, name the right ones")
         try:
             return alphabet.encode(self.values)
         except UnknownSymbol as error:
@@ -224,19 +223,15 @@ def read_events(
     """
     if missing not in (None, "drop", "hold", "symbol"):
         raise InputError(f"expected missing values to be drop, hold or symbol, got {missing!r}")
-    name = data.name if isinstance(data, Table) else file_name(data)
-    chosen = EventColumns(name, reading, clock or slots is not None, on_map, tuple(beside))
-    if isinstance(data, Table):
-        table = replace(data, frame=data.frame.select(chosen.pick(data.frame.columns)))
-    else:
-        wanted = (*reading.user_columns, *reading.value_columns, *reading.time_columns)
-        table = read_table(data, chosen.pick, format, wanted)
+    chosen = EventColumns(file_name(data), reading, clock or slots is not None, on_map, tuple(beside))
+    wanted = (*reading.user_columns, *reading.value_columns, *reading.time_columns)
+    table = read_table(data, chosen.pick, format, wanted)
     kind = "text" if missing == "symbol" and kind == "auto" else kind
-    found = chosen.with_rows(table).events(kind, missing, holes)
-    found = _filled(_in_order(found), missing)
+    found = _filled(_in_order(chosen.events(table, kind, missing, holes)), missing)
     if slots is None:
         return found
-    frame = resampled(found.frame, found.seconds(), slots, found.name)
+    times, order = found.seconds(), found.frame["order"].rename(found.taken.order or "")
+    frame = ordering.resampled(found.frame, order, times, slots, found.name)
     return replace(found, frame=frame, taken=replace(found.taken, slots=slots.describe()))
 
 
@@ -297,7 +292,6 @@ class EventColumns:
     beside: tuple[str, ...]
     order: tuple[str, ...] = ()
     why: str = ""
-    table: Table = field(init=False, repr=False)
 
     def pick(self, found: Sequence[str]) -> list[str]:
         """The columns to keep; which of them give the order is noted, and why."""
@@ -330,31 +324,29 @@ class EventColumns:
         look = "" if self.name in ("-", FRAME) else f", or see `seqveil inspect {self.name}`"
         raise DataError(f"{self.name}: no column {what} ({has}); name yours with {names}{look}")
 
-    def with_rows(self, table: Table) -> EventColumns:
-        """The same with a table; a column that was taken for the time by its name alone, and holds none, is let go."""
-        self.table = table
-        guessed = self.reading.time is None and bool(self.order) and self.order[0] not in ("seq", "time")
-        if guessed and ordering.holds_no_times(table.frame[self.order[0]]):
-            self.why, self.order = f"column {self.order[0]!r} holds no times", ()
-        return self
+    def events(self, table: Table, kind: ValueType, missing: Missing | None, holes: Holes) -> Events:
+        """The rows as they stand in the table, each column with its type.
 
-    def events(self, kind: ValueType, missing: Missing | None, holes: Holes) -> Events:
-        """The rows as they stand in the table, each column with its type."""
-        names, frame, pairs = self.reading, self.table.frame, len(self.reading.value_columns) == 2
+        A column that was taken for the time by its name alone, and holds none, is let go.
+        """
+        names, frame, pairs = self.reading, table.frame, len(self.reading.value_columns) == 2
+        guessed = names.time is None and bool(self.order) and self.order[0] not in ("seq", "time")
+        if guessed and ordering.holds_no_times(frame[self.order[0]]):
+            self.why, self.order = f"column {self.order[0]!r} holds no times", ()
         typed = {name: self._typed(frame[name]) for name in (*names.user_columns, *self.order)}
         made, unit = [joined([typed[name] for name in names.user_columns]).rename("user")], ""
         for k, name in enumerate(names.value_columns):
-            column = self._value(frame[name], kind, pairs, missing, holes if missing is None else "empty")
+            column = self._value(frame[name], kind, table.text, missing, holes if missing is None else "empty")
             made.append(column.rename(f"value{k}" if pairs else "value"))
         if len(self.order) == 1:
             made.append(typed[self.order[0]].rename("order"))
-            unit = ordering.unit_of(typed[self.order[0]], self.name)
+            unit = ordering.unit_of(typed[self.order[0]], self.name, self.clock)
         elif self.order:
             made.append(pl.DataFrame([typed[name] for name in self.order]).to_struct("order"))
         made.append(pl.Series("row", np.arange(frame.height) + 1))
         made += [frame[name] for name in self.beside if name in frame.columns]
         order = ",".join(self.order) or None
-        taken = Taken(self.table.form, names.user, names.value, order, self.why, unit, rows=frame.height)
+        taken = Taken(table.form, names.user, names.value, order, self.why, unit, rows=frame.height)
         return Events(self.name, names, pl.DataFrame(made), taken, names.time is None and self.order == ("seq",))
 
     def _typed(self, series: pl.Series) -> pl.Series:
@@ -372,10 +364,10 @@ class EventColumns:
         return series
 
     def _value(
-        self, series: pl.Series, kind: ValueType, pairs: bool, missing: Missing | None, holes: Holes
+        self, series: pl.Series, kind: ValueType, text: bool, missing: Missing | None, holes: Holes
     ) -> pl.Series:
-        """A column of values, null where `holes` lets them be missing or unreadable."""
-        empty = _empty(series)
+        """A column of values, null where `holes` lets them be missing or unreadable; `text`, whether all fields are."""
+        empty, pairs = _empty(series), len(self.reading.value_columns) == 2
         if missing is not None and series.dtype.is_float():
             empty |= series.is_nan().fill_null(False)
         if holes == "none" and empty.any():
@@ -383,29 +375,15 @@ class EventColumns:
             said = " or ".join(option("missing", way) for way in ways)
             self._refuse(empty, f"column {series.name!r} is empty; say what to do with {said}")
         self._refuse_odd(series)
-        wanted = self._kind(series.filter(~empty), "number" if pairs else kind)
+        wanted = _type_of(series.filter(~empty), "number" if pairs else kind, text)
         column = series if wanted is None else series.cast(wanted, strict=False)
         bad = column.is_null() | (~column.is_finite() if column.dtype.is_float() else False)
         if holes == "any":
-            return pl.select(pl.when(~bad).then(column)).to_series().alias(series.name)
-        if (bad & ~empty).any():
+            empty = bad
+        elif (bad & ~empty).any():
             what = "must hold finite numbers; mend the row, or check that this is the value column"
             self._refuse(bad & ~empty, f"column {series.name!r} {what} and the model is this file's")
         return pl.select(pl.when(~empty).then(column)).to_series().alias(series.name) if empty.any() else column
-
-    def _kind(self, filled: pl.Series, kind: ValueType) -> Any:
-        """What to read values as; None for the type that the file gives them."""
-        if filled.dtype == pl.Boolean:
-            return None  # true is no number
-        if kind == "number":
-            return pl.Float64
-        if kind == "text" or filled.dtype in (pl.Categorical, pl.Enum):
-            return pl.String
-        if not self.table.text:
-            return pl.Float64 if filled.dtype.is_decimal() else None
-        if filled.str.contains(_PADDED).any() or not filled.str.contains(ordering.DECIMAL).all():
-            return pl.String
-        return pl.Int64 if filled.str.contains(_WHOLE).all() else pl.Float64
 
     def _refuse_odd(self, series: pl.Series) -> None:
         if series.dtype.is_nested() or series.dtype in (pl.Binary, pl.Object):
@@ -415,6 +393,21 @@ class EventColumns:
 
     def _refuse(self, where: pl.Series, problem: str) -> NoReturn:
         raise DataError(f"{self.name}: row {int(where.arg_max() or 0) + 1}: {problem}")
+
+
+def _type_of(filled: pl.Series, kind: ValueType, text: bool) -> Any:
+    """What to read values as; None for the type that the file gives them."""
+    if filled.dtype == pl.Boolean:
+        return None  # true is no number
+    if kind == "number":
+        return pl.Float64
+    if kind == "text" or filled.dtype in (pl.Categorical, pl.Enum):
+        return pl.String
+    if not text:
+        return pl.Float64 if filled.dtype.is_decimal() else None
+    if filled.str.contains(_PADDED).any() or not filled.str.contains(ordering.DECIMAL).all():
+        return pl.String
+    return pl.Int64 if filled.str.contains(_WHOLE).all() else pl.Float64
 
 
 def _empty(series: pl.Series) -> pl.Series:
@@ -488,10 +481,6 @@ def ranks(*keys: Ints) -> Ints:
     found = np.empty(order.size, np.int64)
     found[order] = np.arange(order.size) - np.repeat(begins, np.diff(begins, append=order.size))
     return found
-
-
-def _quoted(names: str) -> str:
-    return ", ".join(repr(name.strip()) for name in names.split(","))
 
 
 def joined(parts: Sequence[pl.Series]) -> pl.Series:

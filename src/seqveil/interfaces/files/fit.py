@@ -6,7 +6,7 @@ A private fit takes a public alphabet, bounds what each user gives, and counts w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from types import SimpleNamespace
 from typing import Any, TypedDict, Unpack
 
@@ -28,7 +28,7 @@ from seqveil.core.words import count
 from seqveil.interfaces.choosing import Choice, CodedEvents, Context, called, choose
 from seqveil.interfaces.files import cuts
 from seqveil.interfaces.files.events import Events, Progress, ValueType, no_symbol, read_events, value_type_of
-from seqveil.interfaces.files.slots import no_mean
+from seqveil.interfaces.files.ordering import no_mean
 from seqveil.interfaces.files.table import as_polars
 
 FOR_FIT = "check the value column, or add the value to the alphabet"
@@ -338,7 +338,7 @@ def fit_table(
         model.with_reading(replace(found.events.reading, time=words.get("time"))),  # an order by name is found again
         found.codes.size,
         len(people),
-        found.events.taken.to_dict(),
+        asdict(found.events.taken),
         found.events.taken.sentence,
         choice,
         found.pooled,

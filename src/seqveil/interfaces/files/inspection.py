@@ -10,7 +10,7 @@ import math
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -127,7 +127,7 @@ def inspect(data: Any, *, format: str | None = None, **words: Unpack[ColumnWords
     asked = _about_places(guess.roles, events.reading, on_map)
     return Inspection(
         roles=guess.roles,
-        reading=events.taken.to_dict(),
+        reading=asdict(events.taken),
         read=events.taken.sentence,
         users=len(people),
         events=int(who.size),

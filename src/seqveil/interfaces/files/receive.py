@@ -32,9 +32,8 @@ from seqveil.interfaces.files.events import Progress, symbol_events
 from seqveil.interfaces.files.fit import ColumnWords, origin_in_words
 from seqveil.interfaces.files.received import Received, paired, received
 from seqveil.interfaces.files.release import CALL_ROWS
-from seqveil.interfaces.files.released import CHECK_ON_PEOPLE, ReleasedRows, model_check
 from seqveil.interfaces.files.table import FilePath, as_kind, as_polars, chain_of
-from seqveil.interfaces.files.writing import CONFIDENCE
+from seqveil.interfaces.files.writing import CHECK_ON_PEOPLE, CONFIDENCE, ReleasedRows, model_check
 from seqveil.interfaces.sentences import CHECKS
 from seqveil.receiver.audit import Audit, Report
 from seqveil.receiver.decode import decode_steps, observe_sized

@@ -21,8 +21,8 @@ from seqveil.core.errors import DataError, InputError, option
 from seqveil.core.results import Line, cell_text
 from seqveil.interfaces.choosing import said_of_check
 from seqveil.interfaces.files.fit import origin_in_words
-from seqveil.interfaces.files.released import Meta
 from seqveil.interfaces.files.table import FilePath
+from seqveil.interfaces.files.writing import Meta
 from seqveil.interfaces.sentences import attacked
 
 if TYPE_CHECKING:
