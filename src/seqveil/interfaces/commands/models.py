@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,7 +25,7 @@ def inspect(data: o.Data, *, columns: o.ColumnOptions, format: o.Format = None, 
     """
     from seqveil.interfaces.files.inspection import inspect as look
 
-    show(look(data, format=format, **columns.given), json)
+    show(look(data, format=format, **vars(columns)), json)
 
 
 @dataclass(frozen=True)
@@ -113,9 +114,10 @@ def fit(
     _check_out(out, data)
     words: dict[str, Any] = {"format": format, "missing": missing, "other": other, "on_unknown": on_unknown}
     with rows("fitting") as meter:
+        compared = functools.partial(meter.turn, "comparing contexts")
         fitted = fit_table(
             data, context=context, trait=trait, smoothing=smoothing, progress=meter.advance, **words,
-            working=lambda share: meter.turn("comparing contexts", share), **columns.given, **vars(cuts), **vars(privacy), **vars(timing),
+            working=compared, **vars(columns), **vars(cuts), **vars(privacy), **vars(timing),
         )  # fmt: skip
     fitted.model.save(out)
     if json:

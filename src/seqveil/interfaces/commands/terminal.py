@@ -1,20 +1,42 @@
-"""The commands at the terminal: what they print, how far they are, and how Ctrl-C or SIGTERM ends them."""
+"""Commands at the terminal: how one is run, what it prints, how far it is, and how Ctrl-C or SIGTERM ends it.
+
+Exit codes: 0 done; 1 a check failed, or the run was interrupted; 2 the input cannot be used.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import itertools
+import os
+import re
 import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import Field, fields, is_dataclass
 from types import FrameType
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
+import typer
+from typer.core import TyperGroup
+
+from seqveil import __version__
 from seqveil.core.compiled import heard
+from seqveil.core.errors import GuaranteeError, SeqveilError, typed_options
 from seqveil.core.results import Line, Result, ResultTable, aligned, to_json
 from seqveil.core.words import count, duration
 
+OK, FAILED, BAD_INPUT = 0, 1, 2
+GROUPS = {  # the sections of `seqveil --help`; the first are what a newcomer needs, in this order
+    "Getting started": ("inspect", "fit", "plan", "release", "audit", "attack"),
+    "For the receiver of releases": ("decode", "stats", "learn"),
+    "To choose and compare": ("compare", "mechanisms", "studio"),
+    "Running continuously": ("serve", "bridge", "spark", "state"),
+}
 REFRESH = 0.1  # seconds between two states of a line on a terminal
 LOGGED, FOREVER = 10.0, 1e6  # seconds between two lines in a log, and the most that a thread can wait
 ARRIVAL = "releases are written in the order in which events arrive, and whoever reads them sees it"
@@ -79,6 +101,148 @@ def interruptible() -> Iterator[None]:
             signal.signal(number, handler)
         if before:
             sys.unraisablehook = hook
+
+
+def option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with each parameter whose type is a dataclass replaced by that dataclass's fields, for typer to read.
+
+    >>> from seqveil.interfaces.commands.options import ColumnOptions, Data, Json
+    >>> @option_groups
+    ... def show(data: Data, *, columns: ColumnOptions, json: Json = False) -> None:
+    ...     print(vars(columns))
+    >>> list(inspect.signature(show).parameters)
+    ['data', 'user', 'value', 'time', 'json']
+    >>> show(data="clicks.csv", user="who", value=None, time=None, json=False)
+    {'user': 'who', 'value': None, 'time': None}
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, list[str]] = {}
+    taken: dict[str, inspect.Parameter] = {}
+    for name, parameter in inspect.signature(command).parameters.items():
+        own, types, group = {name: (parameter, parameter.default)}, hints, hints[name]
+        if isinstance(group, type) and is_dataclass(group):
+            declared = inspect.signature(group).parameters
+            own = {each.name: (declared[each.name], each) for each in fields(group)}
+            types, groups[name] = get_type_hints(group, include_extras=True), list(own)
+        for each, (one, said) in own.items():
+            kind, default = types[each], one.default
+            if isinstance(said, Field) and "option" in said.metadata:
+                kind, default = Annotated[kind, said.metadata["option"](each)], said.default
+            taken[each] = one.replace(annotation=kind, default=default, kind=inspect.Parameter.KEYWORD_ONLY)
+
+    @functools.wraps(command)
+    def grouped(**given: Any) -> None:
+        """The command, given the options of each group as one object."""
+        built = {name: hints[name](**{each: given.pop(each) for each in group}) for name, group in groups.items()}
+        command(**given, **built)
+
+    grouped.__signature__ = inspect.Signature(list(taken.values()))  # type: ignore[attr-defined]
+    grouped.__annotations__ = {name: parameter.annotation for name, parameter in taken.items()}
+    return grouped
+
+
+class Commands(TyperGroup):
+    """The commands in sections. A KeyboardInterrupt is passed on: typer would answer it with a code and not a word."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The commands in the order of their sections."""
+        return [name for names in GROUPS.values() for name in names if name in self.commands]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The list of commands in the help, section by section."""
+        for title, names in GROUPS.items():
+            there = [(name, self.commands[name]) for name in names if name in self.commands]
+            with formatter.section(title):
+                formatter.write_dl([(name, each.get_short_help_str(formatter.width - 16)) for name, each in there])
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; Ctrl-C ends it as every interruption does."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted from None
+
+
+def common_options(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Show the version and exit.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show tracebacks, which may contain raw data; or set SEQVEIL_DEBUG=1.")
+    ] = False,
+) -> None:
+    """Options for every command; `main` takes them out before the commands see their arguments."""
+
+
+def run(app: typer.Typer, argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code.
+
+    An error is one line on standard error, and a file that could not be finished is not there.
+    """
+    given = list(sys.argv[1:] if argv is None else argv)
+    args = [arg for arg in given if arg != "--debug"]
+    if args[:1] == ["--version"]:
+        print(f"seqveil {__version__}")
+        return OK
+    debug = len(args) < len(given) or os.environ.get("SEQVEIL_DEBUG", "") not in ("", "0")
+    try:
+        with interruptible(), typed_options():
+            code = typer.main.get_command(app)(args, prog_name="seqveil", standalone_mode=False) or OK
+    except INTERRUPTIONS as stop:
+        piped = "--out=-" in args or any(pair in (("--out", "-"), ("-o", "-")) for pair in itertools.pairwise(args))
+        left = "rows already on standard output stand" if piped else "nothing was written"
+        code = _fail(str(stop) or f"interrupted; {left}", FAILED, "")
+    except SystemExit as end:  # of a server that could not begin
+        code = end.code if isinstance(end.code, int) else FAILED
+    except BrokenPipeError:
+        code = FAILED
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        code = _report(error)
+    try:
+        sys.stdout.flush()
+    except (BrokenPipeError, ValueError):  # a reader that has gone away is no error worth a word
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return FAILED
+    return code
+
+
+def _report(error: Exception) -> int:
+    """One line for whatever went wrong. Only our own messages are passed on: they hold no data."""
+    if isinstance(error, SeqveilError):
+        return _fail(str(error), FAILED if isinstance(error, GuaranteeError) else BAD_INPUT)
+    if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # what typer says about the arguments
+        return _misused(error)
+    if isinstance(error, MemoryError):
+        said = "out of memory; use a smaller alphabet, or decode with --online"
+    elif isinstance(error, OSError):
+        where = f": {os.path.basename(str(error.filename))}" if error.filename else ""
+        said = f"{error.strerror or 'input or output failed'}{where}"
+    else:
+        kind = type(error).__name__
+        return _fail(f"{kind} (no data shown); run with --debug for the traceback", FAILED, "internal error: ")
+    return _fail(said, BAD_INPUT)
+
+
+def _misused(error: Any) -> int:
+    """What typer says about the arguments, with the command's own example to go by; its help where it had none."""
+    context: Any = getattr(error, "ctx", None)
+    path, command = (context.command_path, context.command) if context else ("seqveil", None)
+    empty = type(error).__name__ == "NoArgsIsHelpError"
+    if path == "seqveil" and empty:
+        print(context.get_help(), file=sys.stderr)
+        return BAD_INPUT
+    below = getattr(command, "commands", None)
+    if below and (empty or "Missing command" in error.format_message()):
+        return _fail(f"expected a command after {path}: {', '.join(below)}; see {path} --help", BAD_INPUT)
+    said = error.format_message().rstrip(". ")
+    shown = re.search(r"Example: (.+?)(?:\n\s*\n|$)", getattr(command, "help", None) or "", re.DOTALL)
+    example = f"for example: {shown[1]} (options: {path} --help)" if shown else f"see {path} --help"
+    return _fail(said + (" " if said.endswith("?") else "; ") + example, BAD_INPUT)
+
+
+def _fail(text: str, code: int, before: str = "error: ") -> int:
+    print(before + " ".join(text.split()), file=sys.stderr)
+    return code
 
 
 def show(result: Result, json: bool = False, to_stderr: bool = False) -> None:

@@ -404,8 +404,10 @@ class Run:
         """What was released, and what that leaked."""
         setting, found = self.setting, self.streams.accounts()
         disclosed, traits = tuple(self.streams.secrets()), any(secret.kind == "trait" for secret in setting.secrets)
-        undone = self.check.rejection if self.private else SEEDED
-        risk = Risk.of(setting, found, disclosed, doubts=self.check.doubts, support=self.check.support, undone=undone)
+        asked: dict[str, Any] = {}
+        if self.check.fits is not None:
+            asked = {"doubts": self.check.doubts, "support": self.check.support, "undone": self.check.rejection}
+        risk = Risk.of(setting, found, disclosed, **asked | ({} if self.private else {"undone": SEEDED}))
         taken = self.events.taken
         return ReleasedFile(
             events=self.rows,

@@ -35,6 +35,7 @@ BATCH, PATH = "batch", "path"  # those of a release in batches
 SAME_PATH = "-"  # on the rows of a batch after its first: an empty field would look like a damaged one
 CHECK_ON_PEOPLE = "`seqveil attack` tries to break the promise for real people"
 TOO_FEW = 20  # releases that are not worth asking
+FEW = ModelCheck.none(f"fewer than {TOO_FEW} releases are too few to speak against it")
 
 Meta = dict[str, Any]
 Shown = Callable[[list[Line]], None]
@@ -181,7 +182,7 @@ def model_check(
     if setting.in_batches or not setting.mechanism.sound:
         return ModelCheck.none("that takes releases one by one, by a sound mechanism")
     if codes.size < TOO_FEW:
-        return ModelCheck.none(f"{codes.size} releases are too few to speak against it")
+        return FEW
     drift = Drift(setting)
     drift.update(who.tolist(), codes, times, epsilons)
     return ModelCheck.of(drift)
