@@ -297,6 +297,10 @@ class EventColumns:
         """The columns to keep; which of them give the order is noted, and why."""
         pair = coordinates_in(found)
         named = self.reading.value != Reading().value and set(self.reading.value_columns) <= set(found)
+        if self.on_map and pair is not None and named and self.reading.value_columns == pair[::-1]:
+            raise InputError(
+                f"expected the latitude before the longitude in {option('value')}; got {pair[1]},{pair[0]}"
+            )
         if self.on_map and pair is not None and not named:
             self.reading = self.reading.but(value=",".join(pair))
         self.order, self.why = order_in(found, self.reading, self.clock)

@@ -314,7 +314,7 @@ def fit_table(
     _check_private(private, context or trait, plain, (contribution, seed), words)
     found = read_values(data, public=private is not None, **words)
     if progress is not None:
-        progress(found.events.n)
+        progress(found.events.n, found.events.n)
     if private is not None:
         return _fit_private(found, private, contribution, seed)
     people, who = found.events.people

@@ -19,7 +19,7 @@ from seqveil.interfaces.files.ordering import DECIMAL, ORDERS, TIMES, since_1970
 PEOPLE = (
     *("user", "person", "people", "participant", "subject", "customer", "client", "patient", "member", "household"),
     *("driver", "rider", "player", "student", "visitor", "employee", "worker", "resident", "tracker", "phone"),
-    *("device", "account", "vehicle", "uid", "id", "name"),
+    *("device", "account", "vehicle", "house", "uid", "id", "name"),
 )
 VALUES = (
     *("value", "category", "symbol", "page", "event", "state", "label", "place", "venue", "activity", "item", "action"),

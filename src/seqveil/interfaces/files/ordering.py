@@ -21,10 +21,11 @@ from seqveil.core.times import NOTHING, Slots
 
 TIMES = ("time", "timestamp", "datetime", "ts", "date")  # names that say that a column is the time of its row
 ORDERS = ("seq", *TIMES)
+IN_ORDER = "numbers, from the least to the greatest"
 DECIMAL = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 MOST_ROWS = 50_000_000  # slots of all streams together: they are held in memory
 _EPOCH = 1e8  # seconds since 1970: a first time beyond it is one of a calendar, in whichever unit
-_ISO = ("%FT%T%.f%#z", "%FT%T%.f", "%FT%H:%M%#z", "%FT%H:%M", "%F", "%a %b %d %T %z %Y")
+_ISO = ("%FT%T%.f%#z", "%FT%T%.f", "%FT%H:%M%#z", "%FT%H:%M", "%F", "%G-W%V-%u", "%a %b %d %T %z %Y")
 _DOTS, _SLASHES = r"^(\d{1,2})\.(\d{1,2})\.(\d{4})", r"^(\d{1,2})/(\d{1,2})/(\d{4})"
 _CLOCK = r"^(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?$"
 _PARTS = {"ns": 1e9, "us": 1e6, "ms": 1e3}
@@ -32,20 +33,22 @@ Row = Callable[[int], int]  # the row of a file that an entry came from
 
 
 def text_times(text: pl.Series) -> pl.Series:
-    """Text as times, null where it is none; without a zone it is UTC.
+    """Text as times, null where it is none; without a zone it is UTC. A week stands for its Monday.
 
     Dates with slashes are read as day or month first, whichever makes sense of all of them; where both do, as neither.
 
     >>> import polars as pl
     >>> [str(time)[:16] for time in text_times(pl.Series(["2012-04-02 13:00", "2.4.2012 13:00", "12/31/2024"]))]
     ['2012-04-02 13:00', '2012-04-02 13:00', '2024-12-31 00:00']
+    >>> text_times(pl.Series(["2024-W10"])).to_list()[0].isoformat()
+    '2024-03-04T00:00:00+00:00'
     """
     plain = pl.lit(text).str.replace(_DOTS, "${3}-${2}-${1}")
     first, second = (text.str.extract(_SLASHES, k).cast(pl.Int64, strict=False) for k in (1, 2))
     if (first > 12).any() != (second > 12).any():
         day, month = (1, 2) if (first > 12).any() else (2, 1)
         plain = plain.str.replace(_SLASHES, f"${{3}}-${{{month}}}-${{{day}}}")
-    plain = plain.str.replace(r"^(\d+-\d+-\d+) ", "${1}T")
+    plain = plain.str.replace(r"^(\d+-\d+-\d+) ", "${1}T").str.replace(r"^(\d{4}-W\d{2})$", "${1}-1")
     found = pl.Series([None] * text.len(), dtype=pl.Datetime("us", "UTC"))
     for form in _ISO:
         if not found.null_count():
@@ -143,7 +146,7 @@ def unit_of(order: pl.Series, name: str, needed: bool) -> str:
     wrong = powers >= len(clock.UNITS)
     if unit >= 0:
         wrong |= (powers != unit) | (numbers < 0)
-    said = clock.UNITS[0] if needed else "numbers, from the least to the greatest"
+    said = clock.UNITS[0] if needed else IN_ORDER
     if 0 <= unit < len(clock.UNITS):
         said = clock.UNITS[unit] if unit else "seconds since 1970"
     if wrong.any():
@@ -177,7 +180,7 @@ def _said_of_text(order: pl.Series) -> str:
         first = bool((order.str.extract(_SLASHES, 1).cast(pl.Int64, strict=False) > 12).any())
         return f"dates as {'day/month' if first else 'month/day'}/year, taken for UTC"
     if not order.str.contains(r"[T ]\d{1,2}:\d{2}").any():
-        return "ISO 8601 dates"
+        return "ISO 8601 weeks" if order.str.contains("W").all() else "ISO 8601 dates"
     zoned = order.str.contains(r":\d{2}.*([zZ]|[+-]\d{2}:?\d{2})( \d{4})?$")
     return "ISO 8601 times" if zoned.all() else "ISO 8601 times, those without a zone as UTC"
 
