@@ -33,6 +33,7 @@ from seqveil.interfaces.files.table import as_polars
 
 FOR_FIT = "check the value column, or add the value to the alphabet"
 MANY_CLAMPED = 0.02  # share of events at the edge beyond which the range should be named
+MANY_SLOTS = 20  # times as many slots as rows, beyond which the unit of times is doubted
 MOST_NUMBERS = 30  # different numbers beyond which they are to be cut
 WAYS = ("bins", "levels", "grid", "cell_metres")  # to cut numbers, points and places
 _UNITS = ("nothing", "hold")
@@ -91,7 +92,9 @@ def slots_of(every_seconds: float | None, slot: str | None = None, utc_offset: f
         rule, more = "last", [rule, *more]
     empty = [part for part in more if part in _UNITS]
     if set(more) - {"pad", *_UNITS} or len(empty) > 1:
-        raise InputError(f"expected {option('slot')} as last, mean or most, with pad, hold or nothing behind a comma")
+        raise InputError(
+            f"expected {option('slot')} as last, mean or most, with pad, hold or nothing behind a comma; got {slot!r}"
+        )
     return Slots(every_seconds, rule, "pad" in more, empty[0] if empty else None, utc_offset or 0.0)  # type: ignore[arg-type]
 
 
@@ -231,6 +234,9 @@ class Fitted(Result):
             many = self.clamped > MANY_CLAMPED * self.events
             more = f", which are many: name the part that counts with {option('range')}" if many else ""
             said.append(("clamped", f"{self.clamped:,} events outside the cells count to those at the edge{more}"))
+        if self.read is not None and self.read["slots"] and self.events > MANY_SLOTS * self.read["rows"]:
+            rows = f"{count(self.read['rows'], 'row')} became {count(self.events, 'event')}, most of them empty slots"
+            said.append(("question", f"{rows}: are the times in seconds, and the slots long enough?"))
         said += self._about_values()
         if model.trait is not None and origin is not None:
             made = origin.get("mixture", origin)

@@ -28,7 +28,7 @@ from seqveil.core.words import count, duration
 from seqveil.interfaces.files.cuts import around, round_near, round_up
 from seqveil.interfaces.files.events import Events, coordinates_in, read_events
 from seqveil.interfaces.files.fit import MOST_NUMBERS, ColumnWords
-from seqveil.interfaces.files.guessing import Role, guessed
+from seqveil.interfaces.files.guessing import Guess, Role
 from seqveil.interfaces.files.ordering import IN_ORDER, TIMES
 from seqveil.interfaces.files.table import FilePath, Table, as_polars, read_table
 
@@ -125,7 +125,7 @@ def inspect(data: Any, *, format: str | None = None, **words: Unpack[ColumnWords
     if isinstance(source, str | os.PathLike) and os.fspath(source) == "-":
         raise InputError("a look at a file reads it more than once, so it cannot come from a pipe; name a file")
     table = read_table(source, None, format)
-    guess = guessed(table.frame.head(HEAD), Reading().but(**words), table.name)
+    guess = Guess(table.frame.head(HEAD), Reading().but(**words), table.name)
     events = read_events(table, guess.reading, missing="drop")
     order = next((role.why for role in guess.roles if role.role == "order"), events.taken.why)
     taken, (people, who) = replace(events.taken, why=order), events.people

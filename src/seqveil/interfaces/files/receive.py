@@ -50,7 +50,7 @@ LONGEST = 1 << 29  # numbers that the distributions of one stream may take
 SHOWN = 20  # rows of a table on the terminal
 
 
-def _silent(rows: int) -> None:
+def _silent(*_: int) -> None:
     """Where nobody asks how far it is."""
 
 
