@@ -71,10 +71,8 @@ def cut(way: str, size: Any, numbers: Floats | None, span: str | None = None, na
             return Grid.regular(x, y, (x0, x1, y0, y1), "nearest")
         if size == AUTO:
             return Grid(_edges(data[:, 0], x), _edges(data[:, 1], y), "nearest")
-        ends = [
-            end for low, high in (bulk(data[:, 0]), bulk(data[:, 1])) for end in (low, high if high > low else low + 1)
-        ]
-        return Grid.regular(x, y, (ends[0], ends[1], ends[2], ends[3]), "nearest")
+        (x0, x1), (y0, y1) = bulk(data[:, 0]), bulk(data[:, 1])
+        return Grid.regular(x, y, (x0, x1 if x1 > x0 else x0 + 1, y0, y1 if y1 > y0 else y0 + 1), "nearest")
     width = None if size == AUTO else width_of(size)
     if span is None:
         return Bins(_edges(data, AUTO_BINS, width), "nearest")
