@@ -246,9 +246,9 @@ def parse_batches(text: str, name: str = "batch") -> list[int]:
 def check_picture(plot: Path | None) -> None:
     """Refuse a picture that could not be saved, before anything is computed for it."""
     if plot is not None and plot.suffix.lower() not in PICTURES:
-        raise InputError(f"expected a picture named {', '.join(PICTURES)}; got another extension")
+        raise InputError(f"expected a picture named {', '.join(PICTURES)}; got {plot.name!r}")
     if plot is not None and not plot.absolute().parent.is_dir():
-        raise InputError("expected the picture in a folder that exists; make it, or name another")
+        raise InputError(f"expected the picture in a folder that exists; got {str(plot.parent)!r}, make it first")
 
 
 def check_model_out(out: Path) -> None:
