@@ -182,12 +182,11 @@ class Events:
         """The codes of released values, where an empty one says that nothing was released: WITHHELD."""
         values = self.values
         empty = np.isnan(values) if isinstance(values, np.ndarray) else values.is_null().to_numpy()[:, None]
-        blank = empty.all(1)
-        half = empty.any(1) & ~blank
+        half = empty.any(1) & ~empty.all(1)
         if half.any():
             row = self.row(int(half.argmax()))
             raise DataError(f"{self.name}: row {row}: one coordinate is empty and the other is not; mend the row")
-        codes, said = np.full(self.n, WITHHELD, np.int64), np.flatnonzero(~blank)
+        codes, said = np.full(self.n, WITHHELD, np.int64), np.flatnonzero(~empty.any(1))
         if said.size:
             codes[said] = self.at(said).codes(alphabet, OTHER_RELEASE)
         return codes
@@ -422,24 +421,18 @@ def _in_order(events: Events) -> Events:
     """The events put in order where a user's go back in time: all by the order column, ties as they stand."""
     if events.order is None:
         return events
-    keys = [key.rename(f"{KEY}{k}") for k, key in enumerate(events.keys)]
-    events = replace(events, frame=events.frame.with_columns(keys))
-
-    def compared(frame: pl.DataFrame) -> tuple[bool, int]:
-        """Whether a user's rows go back, and how many stand where the row before of their user does."""
-        now = frame.select(key.name for key in keys)
-        before = frame.select(pl.col(key.name).shift(1).over("user") for key in keys)
-        back, same = pl.Series([False]), pl.Series([True])
-        for name in now.columns:
-            back = back | (same & (now[name] < before[name]).fill_null(False))
-            same = same & (now[name] == before[name]).fill_null(False)
-        return bool(back.any()), int(same.sum())
-
-    back, ties = compared(events.frame)
-    if back:
-        events = events.at(np.lexsort([key.to_numpy() for key in keys[::-1]]))
-        ties = compared(events.frame)[1]
-    return replace(events, taken=replace(events.taken, sorted=back, ties=ties))
+    frame = events.frame.with_columns(key.rename(f"{KEY}{k}") for k, key in enumerate(events.keys))
+    keys = [name for name in frame.columns if name.startswith(KEY)]
+    before = frame.select(pl.col(*keys).shift(1).over("user"))
+    back, same = pl.Series([False]), pl.Series([True])  # compared with the row before of the same user
+    for name in keys:
+        back = back | (same & (frame[name] < before[name]).fill_null(False))
+        same = same & (frame[name] == before[name]).fill_null(False)
+    ties = int(same.sum())
+    if back.any():
+        frame = frame[np.lexsort([frame[name].to_numpy() for name in keys[::-1]])]
+        ties = frame.height - frame.select("user", *keys).n_unique()
+    return replace(events, frame=frame, taken=replace(events.taken, sorted=bool(back.any()), ties=ties))
 
 
 def no_symbol() -> str:
@@ -452,24 +445,22 @@ def _filled(events: Events, missing: Missing | None) -> Events:
     """The events with what was chosen for rows without a value done."""
     if missing is None:
         return events
-    values = [name for name in events.frame.columns if name.startswith("value")]
-    lost = events.frame.select(pl.any_horizontal(pl.col(*values).is_null())).to_series()
-    taken, frame = replace(events.taken, missing=int(lost.sum())), events.frame
+    frame, values = events.frame, [name for name in events.frame.columns if name.startswith("value")]
+    lacks = pl.any_horizontal(pl.col(*values).is_null())
+    taken = replace(events.taken, missing=int(frame.select(lacks).to_series().sum()))
     if missing == "symbol":
         if len(values) > 1 or frame["value"].dtype not in (pl.String, pl.Null):
             raise DataError(f"{events.name}: {no_symbol()}")
-        return replace(
-            events, frame=frame.with_columns(pl.col("value").cast(pl.String).fill_null(MISSING)), taken=taken
-        )
-    if missing == "hold":
-        kept = frame.with_columns(pl.when(~lost).then(pl.col(*values)))
-        frame = kept.with_columns(pl.col(*values).forward_fill().over("user"))
-    left = ~frame.select(pl.any_horizontal(pl.col(*values).is_null())).to_series()
-    dropped = int((~left).sum())
-    if not left.any():
+        frame = frame.with_columns(pl.col("value").cast(pl.String).fill_null(MISSING))
+        return replace(events, frame=frame, taken=taken)
+    if missing == "hold":  # a point of which half is missing is held whole
+        frame = frame.with_columns(pl.when(~lacks).then(pl.col(*values)))
+        frame = frame.with_columns(pl.col(*values).forward_fill().over("user"))
+    left = frame.filter(~lacks)
+    if not left.height:
         raise DataError(f"{events.name}: no row has a value; check that this is the value column")
-    taken = replace(taken, dropped=dropped, held=taken.missing - dropped)
-    return replace(events, frame=frame.filter(left), taken=taken)
+    dropped = frame.height - left.height
+    return replace(events, frame=left, taken=replace(taken, dropped=dropped, held=taken.missing - dropped))
 
 
 def ranks(*keys: Ints) -> Ints:

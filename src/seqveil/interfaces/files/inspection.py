@@ -145,7 +145,7 @@ def inspect(data: Any, *, format: str | None = None, **words: Unpack[ColumnWords
     )
     on_map = coordinates_in(guess.reading.value_columns) == guess.reading.value_columns
     options = _options(found, events, on_map)
-    asked = [*guess.questions, *_about_places(found, events.reading, on_map), *_questions(found, events.reading)]
+    asked = [*guess.questions, *_questions(found, events.reading, on_map)]
     return replace(found, questions=asked, options=options, command=_command(options, source))
 
 
@@ -193,24 +193,20 @@ def _far(numbers: Floats) -> NDArray[np.bool_]:
     return np.asarray(((numbers < low - reach) | (numbers > high + reach)).any(1))
 
 
-def _about_places(found: Inspection, reading: Reading, on_map: bool) -> list[str]:
-    """What is to be asked where values, or columns beside them, are places or points."""
+def _questions(found: Inspection, reading: Reading, on_map: bool) -> list[str]:
+    """What whoever knows the file should be asked."""
+    asked, points = [], len(reading.value_columns) == 2
     beside = coordinates_in([role.column for role in found.roles if role.role == "not used"])
     if on_map:
-        return [f"how large shall the cells of the map be? Say it with {option('cell_metres')}"]
-    if len(reading.value_columns) == 2:
-        return ["points need a grid: how fine shall it be? auto cuts about 10 by 10 cells over their bulk"]
-    if beside is None:
-        return []
-    return [
-        f"columns {beside[0]!r} and {beside[1]!r} are coordinates: shall an error be a distance? Cut the map with "
-        f"{option('cell_metres')}"
-    ]
-
-
-def _questions(found: Inspection, reading: Reading) -> list[str]:
-    asked = []
-    if found.too_many_numbers and len(reading.value_columns) == 1:
+        asked.append(f"how large shall the cells of the map be? Say it with {option('cell_metres')}")
+    elif points:
+        asked.append("points need a grid: how fine shall it be? auto cuts about 10 by 10 cells over their bulk")
+    elif beside is not None:
+        asked.append(
+            f"columns {beside[0]!r} and {beside[1]!r} are coordinates: shall an error be a distance? Cut the map with "
+            f"{option('cell_metres')}"
+        )
+    if found.too_many_numbers and not points:
         asked.append(
             f"the values are {found.values:,} different numbers. Taken as they are, each would be a symbol of its own, "
             "and a model learns little about a symbol that comes rarely. How finely shall they be cut? "
