@@ -311,7 +311,7 @@ def fit_table(
         contribution: with `private`, the most transitions of one user that count.
         seed: with `private`, makes the noise repeatable, and the fit not private.
         working: called with the share that is done where contexts are compared.
-        progress: called with the number of rows read.
+        progress: called with how many rows were read, and how many there are.
         words: how the file is read, and how its values become symbols.
     """
     if context is not None and order != 1:

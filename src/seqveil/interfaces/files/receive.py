@@ -177,7 +177,7 @@ def audit(
         delta: failure probability of the (ε, δ) total.
         html: also write a page for whoever answers for data protection.
         attack: with `html`, a file of what `seqveil attack --json` printed.
-        progress: called with the number of rows done.
+        progress: called with how many more rows are done, and how many there are.
     """
     chain, asked = chain_of(model), [secrets] if isinstance(secrets, Secret) else list(secrets)
     if attack is not None and html is None:
@@ -295,7 +295,7 @@ def decode(
         truth: the raw rows, to say how many estimates are right.
         histogram: a file for how often each symbol is expected to have occurred.
         format: of standard output.
-        progress: called with the number of rows done.
+        progress: called with how many more rows are done, and how many there are.
     """
     chain = chain_of(model)
     for place in (out, histogram):
@@ -554,7 +554,7 @@ def stats(
         per: also count for every so many events of a stream.
         top: how many of the most frequent symbols to name.
         method: "auto", "design", "learned" or "model" (docs/receiver.md).
-        progress: called with the number of rows done.
+        progress: called with how many more rows are done, and how many there are.
     """
     chain = chain_of(model)
     found = received(released, chain, policy, meta)

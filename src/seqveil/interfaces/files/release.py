@@ -68,7 +68,7 @@ class ReleaseWords(TypedDict, total=False):
     key: FilePath | bytes | None  # of the state file: an event that is drawn again comes out the same
     must_exist: bool  # refuse a state file that is missing or empty, rather than begin one
     seed: int | None  # for research; it marks the release as not private
-    progress: Progress | None  # called with the number of rows done
+    progress: Progress | None  # called with how many more rows are done, and how many there are
     shown: writing.Shown | None  # is given, in lines, what follows from raw data, so that only a terminal shows it
 
 
