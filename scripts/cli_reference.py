@@ -14,7 +14,8 @@ from unittest import mock
 
 import typer
 
-from seqveil.interfaces.cli import GROUPS, app, main
+from seqveil.interfaces.cli import app, main
+from seqveil.interfaces.commands.terminal import GROUPS
 
 OPTION = re.compile(r"^  (?:-|[A-Z|]+  ).*\n?(?:^ {4,}(?! *-).*\n?)*", re.MULTILINE)  # or argument; all its lines
 NAME = re.compile(r"--[\w-]+|^[A-Z|]+")

@@ -25,6 +25,7 @@ from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches, stream
 from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.bridge.payloads import Payloads, Refusal
+from seqveil.interfaces.files.fit import fit_table
 from seqveil.interfaces.files.ordering import order_keys, seconds
 
 MODEL = MarkovModel([0.5, 0.5], [[0.7, 0.3], [0.3, 0.7]])
@@ -242,12 +243,18 @@ def gaze(name: str = "t_ms", since: int = 0) -> pl.DataFrame:
 
 def test_milliseconds_by_name_are_not_read_as_seconds():
     words = {"value": "x,y", "grid": "3x2", "every_seconds": 0.1, "smoothing": 1}
-    with pytest.raises(DataError, match="column 't_ms' is in milliseconds by its name"):
-        sv.fit(gaze(), time="t_ms", **words)
+    fitted = fit_table(gaze(), time="t_ms", **words)
+    assert "'t_ms' (as named, milliseconds, by its name); one row for each of slots of 0.1 s" in fitted.read_as
+    assert fitted.events == 40  # two slots for 165 ms
+    made = sv.release(gaze(), fitted.model, epsilon=1)
+    assert sorted(set(made.frame["t_ms"])) == [0, 100]
+    assert sv.audit(made, fitted.model).passed
     assert sv.fit(gaze("t_ms", 1_700_000_000_000), time="t_ms", **words).n == 6
     model = sv.fit(gaze(), value="x,y", time="t_ms", grid="3x2", smoothing=1)
-    with pytest.raises(DataError, match="divide them by 1000"):
-        sv.release(gaze(), model, epsilon=1, budget=sv.Budget(per_window=2, seconds=60), value="x,y", time="t_ms")
+    window = sv.Budget(per_window=2, seconds=0.1)
+    made = sv.release(gaze(), model, epsilon=1, budget=window, value="x,y", time="t_ms")
+    assert made.account.times == "milliseconds, by its name (column 't_ms')"
+    assert made.account.held < 80  # of windows of 0.1 ms, none would be
 
 
 FAR = ["1600-01-01", "2024-01-01", "2262-04-12", "2608-07-23", "4000-02-29"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import seqveil as sv
 from seqveil.core import words
 from seqveil.core.words import IMPOSSIBLE, DisclosedSecret, Risk
-from seqveil.interfaces.files.released import guarantee
+from seqveil.interfaces.files.writing import guarantee
 
 PAIR = [0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]
 

@@ -74,7 +74,6 @@ def test_a_reader_that_never_came_is_no_error():
 
 DROPPED = """
 import os, signal, sys
-import seqveil.interfaces.cli as cli
 from seqveil.interfaces.commands import terminal
 
 def closed_by_a_signal():
@@ -85,19 +84,19 @@ def closed_by_a_signal():
 
 terminal.AGAIN = 0.05
 try:
-    with cli.interruptible():
+    with terminal.interruptible():
         generator = closed_by_a_signal()
         next(generator)
         del generator  # Python drops what is raised here
         WAIT
-except cli.Interrupted:
+except terminal.Interrupted:
     print("noticed")
 """
 
 
 @pytest.mark.parametrize(
     "wait",
-    ["with terminal.progress('x.csv', 'x') as advance: advance(1)", "os.read(0, 1)"],
+    ["with terminal.rows('x') as meter: meter.advance(1)", "os.read(0, 1)"],
     ids=["at the next rows", "while it waits for rows"],
 )
 def test_a_signal_that_python_drops_still_ends_the_run(wait):

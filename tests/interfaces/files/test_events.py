@@ -122,6 +122,7 @@ def test_rows_come_in_the_order_in_which_they_happened(rows, climb, kind):
         ("timestamp", ["2024-05-01T10:00:00", "2024-05-01 10:00:00.5"], "ISO 8601 times, those without a zone as UTC"),
         ("DateTime", ["2024-05-01T10:00:00Z", "2024-05-01T13:00:00+02:00"], "ISO 8601 times"),
         ("date", ["2024-05-01", "2024-05-02"], "ISO 8601 dates"),
+        ("date", ["2024-W09", "2024-W10"], "ISO 8601 weeks"),
         ("time", ["02.04.2012 9:05", "2.4.2012 13:00"], "dates as day.month.year, taken for UTC"),
         ("date", ["30/11/2012", "1/12/2012"], "dates as day/month/year, taken for UTC"),
         ("date", ["11/30/2012 23:59:59", "12/1/2012 00:00"], "dates as month/day/year, taken for UTC"),
@@ -150,7 +151,10 @@ def test_milliseconds_are_known_by_their_size_whatever_the_column_is_called(tmp_
     assert events.taken.unit == "milliseconds since 1970"
     assert np.diff(events.seconds()).tolist() == [60.0] * 3
     assert main(["inspect", str(path)]) == 0
-    assert "median 1 minute between two events" in capsys.readouterr().out
+    assert "median 1 minute between two events, 1 minute at most\n" in capsys.readouterr().out
+    pl.DataFrame({"user": ["a"] * 4, "value": list("xyzx"), "time": [0, 16, 32, 48]}).write_csv(tmp_path / "small.csv")
+    assert main(["inspect", str(tmp_path / "small.csv")]) == 0
+    assert "16 seconds at most; numbers this small are taken for seconds" in capsys.readouterr().out
     assert sv.fit(path, time="when", every_seconds=60).n == 4  # a minute each, and "nothing"
     pl.DataFrame(rows | {"when": [begin, begin // 1000, begin, begin]}).write_csv(path)
     assert read_events(path, Reading(time="when")).taken.unit == ""  # which are numbers like any others

@@ -98,6 +98,8 @@ def test_frames_take_the_same_words():
     assert "--cell-metres" in sv.inspect(frame).command
     with pytest.raises(InputError, match="no cut and no range"):
         sv.fit(frame, alphabet=["a"], cell_metres=500)
+    with pytest.raises(InputError, match="the latitude before the longitude in value=; got lon,lat"):
+        sv.fit(frame, value="lon,lat", cell_metres=500)
     noisy = sv.fit(frame, cell_metres=2000, range="52.4,52.6,13.3,13.5", private=5.0, seed=1)
     assert noisy.alphabet == Cells(2000, (52.4, 52.6, 13.3, 13.5), "nearest")
 

@@ -79,7 +79,7 @@ def test_a_guarded_release_and_its_attack_are_shown_escaped(released):
     ("given", "said"),
     [
         (["--html", "r.html", "--attack", "none.json"], "none.json: no such file"),
-        (["--html", "r.html", "--attack", "raw.csv"], "raw.csv: cannot be read as JSON"),
+        (["--html", "r.html", "--attack", "raw.csv"], "raw.csv: is not the result of an attack"),
         (["--html", "r.html", "--attack", "plain.csv.meta.json"], "is not the result of an attack"),
         (["--attack", "plain.csv"], "goes with --html"),
         (["--html", "plain.csv"], "is read for the page"),

@@ -13,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from filed import FORMATS, frame_of, write
+from filed import frame_of, write
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.files import Reading
-from seqveil.interfaces.files import table
 from seqveil.interfaces.files.events import read_events
-from seqveil.interfaces.files.table import count_rows, separator_of, table_of_bytes
+from seqveil.interfaces.files.table import separator_of, table_of_bytes
 from seqveil.interfaces.files.writing import write_frame
 
 SECRET = "Zq9secret"
@@ -45,29 +44,24 @@ def refusal(path, *how, **options) -> str:
     values=st.sampled_from([TEXT, st.integers(-(2**40), 2**40), st.floats(-1e20, 1e20)]),
     data=st.data(),
     extension=st.sampled_from(["csv", "tsv", "jsonl", "parquet"]),
-    block=st.sampled_from([1, 2, 3, 7, 64, 4096]),
 )
-def test_what_is_written_is_read_back(tmp_path_factory, users, values, data, extension, block):
+def test_what_is_written_is_read_back(tmp_path_factory, users, values, data, extension):
     drawn = data.draw(st.lists(values, min_size=len(users), max_size=len(users)))
     frame = pl.DataFrame({"user": users, "value": drawn})
     path = tmp_path_factory.mktemp("any") / f"data.{extension}"
     write_frame(path, frame)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table, "BLOCK_BYTES", block)  # blocks are cut between records only
-        assert_frame_equal(frame_of(path, kind="text" if values is TEXT else "auto"), frame)
+    assert_frame_equal(frame_of(path, kind="text" if values is TEXT else "auto"), frame)
 
 
 @pytest.mark.slow
 @settings(max_examples=300, deadline=None)
-@given(body=st.text('ab,"\n', min_size=1, max_size=24), block=st.sampled_from([1, 5, 4096]))
-def test_a_csv_is_read_as_the_standard_library_reads_it_or_refused(tmp_path_factory, body, block):
+@given(body=st.text('ab,"\n', min_size=1, max_size=24))
+def test_a_csv_is_read_as_the_standard_library_reads_it_or_refused(tmp_path_factory, body):
     path = write(tmp_path_factory.mktemp("fuzz"), "d.csv", f"user,value\n{body}")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table, "BLOCK_BYTES", block)
-        try:
-            got = frame_of(path, kind="text").rows()
-        except DataError:
-            return
+    try:
+        got = frame_of(path, kind="text").rows()
+    except DataError:
+        return
     with contextlib.suppress(csv.Error):  # quoted against the rules: then any reading is a guess
         assert got == [tuple(row) for row in csv.reader(io.StringIO(body, newline=""), strict=True) if row]
 
@@ -189,12 +183,3 @@ def test_parquet_refusals(tmp_path):
 def test_a_quote_never_closed_is_said(tmp_path):
     path = write(tmp_path, "d.csv", 'user,value\na,"1\n' + f"a,{SECRET}\n" * 2000)
     assert "row 1 cannot be read as CSV; close its quotes" in refusal(path)
-
-
-@pytest.mark.parametrize("extension", FORMATS)
-def test_rows_are_counted(tmp_path, extension):
-    path = tmp_path / f"out.{extension}"
-    assert count_rows(path) is None
-    write_frame(path, pl.DataFrame({"user": list("abcde"), "value": range(5)}))
-    assert count_rows(path) == 5
-    assert count_rows("-") is None

@@ -26,7 +26,7 @@ def test_an_exception_leaves_everything_as_it_was(tmp_path, monkeypatch, extensi
         assert before is None or path.read_bytes() == before  # the target changes at the end alone
         raise failure
 
-    monkeypatch.setattr(writing, "as_json", fail)  # the rows are written, the side file is not
+    monkeypatch.setattr(writing, "write_text", fail)  # the rows are written, the side file is not
     with pytest.raises(failure):
         writing.write_frame(path, frame, None, {"epsilon": 1})
     assert os.listdir(tmp_path) == ([] if before is None else [path.name])

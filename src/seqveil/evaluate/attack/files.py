@@ -28,9 +28,8 @@ from seqveil.interfaces.files.ordering import DECIMAL
 from seqveil.interfaces.files.receive import evidence_of
 from seqveil.interfaces.files.received import paired
 from seqveil.interfaces.files.received import received as received_rows
-from seqveil.interfaces.files.released import Meta, ReleasedRows
 from seqveil.interfaces.files.table import FilePath, as_polars, chain_of
-from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT
+from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT, Meta, ReleasedRows
 from seqveil.receiver.evidence import Evidence
 
 SYMBOLS = 5  # the most frequent ones, of which single events are attacked where no secret is named

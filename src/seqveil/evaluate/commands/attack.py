@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import show, stages
+from seqveil.interfaces.commands.terminal import rows, show
 
 
 @o.option_groups
@@ -52,7 +52,7 @@ def attack(
     """
     from seqveil.evaluate.attack.files import attack as found_by
 
-    with stages(released, "reading", passes=2, work="attacking") as (advance, working):
+    with rows("reading") as meter:
         found = found_by(
             released,
             truth,
@@ -64,8 +64,8 @@ def attack(
             splits=splits,
             seed=seed,
             false_alarm=false_alarm,
-            progress=advance,
-            working=working,
+            progress=meter.advance,
+            working=lambda share: meter.turn("attacking", share),
         )
     if plot is not None:
         found.picture(plot)

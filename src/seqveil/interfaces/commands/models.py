@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +10,7 @@ from typing import Annotated, Any
 from seqveil.core.errors import DataError
 from seqveil.core.model import SMOOTHING
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import emit_json, lines, show, stages
+from seqveil.interfaces.commands.terminal import emit_json, lines, rows, show
 
 
 @o.option_groups
@@ -24,7 +25,7 @@ def inspect(data: o.Data, *, columns: o.ColumnOptions, format: o.Format = None, 
     """
     from seqveil.interfaces.files.inspection import inspect as look
 
-    show(look(data, format=format, **columns.given), json)
+    show(look(data, format=format, **vars(columns)), json)
 
 
 @dataclass(frozen=True)
@@ -112,10 +113,11 @@ def fit(
 
     _check_out(out, data)
     words: dict[str, Any] = {"format": format, "missing": missing, "other": other, "on_unknown": on_unknown}
-    with stages(data, "fitting", work="comparing contexts") as (advance, done):
+    with rows("fitting") as meter:
+        compared = functools.partial(meter.turn, "comparing contexts")
         fitted = fit_table(
-            data, context=context, trait=trait, smoothing=smoothing, progress=advance, working=done, **words,
-            **columns.given, **vars(cuts), **vars(privacy), **vars(timing),
+            data, context=context, trait=trait, smoothing=smoothing, progress=meter.advance, **words,
+            working=compared, **vars(columns), **vars(cuts), **vars(privacy), **vars(timing),
         )  # fmt: skip
     fitted.model.save(out)
     if json:

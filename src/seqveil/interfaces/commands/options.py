@@ -9,58 +9,18 @@ parameter of that type; its options then stand in the command's help where the p
 
 from __future__ import annotations
 
-import functools
-import inspect
 import re
-from collections.abc import Callable
-from dataclasses import Field, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from seqveil.core.errors import DataError, InputError
+from seqveil.interfaces.commands.terminal import option_groups as option_groups
 
 if TYPE_CHECKING:
     from seqveil.core.secrets import Secret
-    from seqveil.engine.policy import Policy
-
-
-def option_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with each parameter whose type is a dataclass replaced by that dataclass's fields, for typer to read.
-
-    >>> @option_groups
-    ... def show(data: Data, *, columns: ColumnOptions, json: Json = False) -> None:
-    ...     print(columns.given)
-    >>> list(inspect.signature(show).parameters)
-    ['data', 'user_column', 'value_column', 'time_column', 'json']
-    >>> show(data="clicks.csv", user_column="who", value_column=None, time_column=None, json=False)
-    {'user': 'who', 'value': None, 'time': None}
-    """
-    hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, list[str]] = {}
-    taken: dict[str, inspect.Parameter] = {}
-    for name, parameter in inspect.signature(command).parameters.items():
-        own, types, group = {name: (parameter, parameter.default)}, hints, hints[name]
-        if isinstance(group, type) and is_dataclass(group):
-            declared = inspect.signature(group).parameters
-            own = {each.name: (declared[each.name], each) for each in fields(group)}
-            types, groups[name] = get_type_hints(group, include_extras=True), list(own)
-        for each, (one, said) in own.items():
-            kind, default = types[each], one.default
-            if isinstance(said, Field) and "option" in said.metadata:
-                kind, default = Annotated[kind, said.metadata["option"](each)], said.default
-            taken[each] = one.replace(annotation=kind, default=default, kind=inspect.Parameter.KEYWORD_ONLY)
-
-    @functools.wraps(command)
-    def grouped(**given: Any) -> None:
-        """The command, given the options of each group as one object."""
-        built = {name: hints[name](**{each: given.pop(each) for each in group}) for name, group in groups.items()}
-        command(**given, **built)
-
-    grouped.__signature__ = inspect.Signature(list(taken.values()))  # type: ignore[attr-defined]
-    grouped.__annotations__ = {name: parameter.annotation for name, parameter in taken.items()}
-    return grouped
 
 
 def opt(metavar: str, help: str, *short: str, default: Any = None) -> Any:
@@ -103,8 +63,10 @@ Format = Annotated[
     str | None, option("csv|jsonl", "Format of standard input and output; that of a file is taken from its name.")
 ]
 Meta = Annotated[Path | None, option("FILE", "The side file that describes the release  [default: RELEASED.meta.json]")]
-UserColumn = Annotated[str | None, option("NAME", "Column that names the user, or several: a,b  [default: user]")]
-ValueColumn = Annotated[str | None, option("NAME", "Column of the value, or two: x,y  [default: value]")]
+USER_COLUMN = "Column that names the user, or several: a,b  [default: user]"
+VALUE_COLUMN = "Column of the value, or two: x,y  [default: value]"
+UserColumn = Annotated[str | None, option("NAME", USER_COLUMN)]
+ValueColumn = Annotated[str | None, option("NAME", VALUE_COLUMN)]
 MissingValues = Annotated[
     str | None,
     option(
@@ -174,9 +136,6 @@ class ShortSecrets:
     )
     secret_window: SecretWindow = None
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "secret", self.secret or None)  # an option that may be repeated comes as an empty list
-
     def declared(self) -> list[Secret]:
         """The secrets that the options name; one without an ε can be asked about, and not be kept."""
         from seqveil.interfaces.commands.secrets import parse
@@ -215,56 +174,19 @@ class SecretOptions(ShortSecrets):
 
 
 @dataclass(frozen=True)
-class PromiseOptions(ShortSecrets):
-    """What is promised: a policy in a file, or the most usual fields of one."""
-
-    policy: Path | None = opt(
-        "FILE",
-        "A policy from `seqveil plan`, instead of --secret*, --epsilon, --batch, --block, --budget, --mechanism.",
-    )
-    epsilon: float | None = opt("E", "The most that a release, batch or block may leak, in nats under the model.", "-e")
-    batch: int | None = opt("W", "Release W events of a user at a time: less error, more delay  [default: 1]")
-    block: int | None = opt(
-        "W", "W events share one ε, each released at once: less error than one by one at ε/W  [default: 1]"
-    )
-    budget: float | None = opt("TOTAL", "The most that a user's stream may leak, in nats under the model.")
-    mechanism: str | None = opt("NAME", "See `seqveil mechanisms`  [default: optimal; auto for batches]")
-
-    def source(self) -> Policy | Path:
-        """The file of the policy, or the policy that the options spell out."""
-        from seqveil.engine.budget import Budget
-        from seqveil.engine.policy import Policy
-
-        given = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "policy"}
-        given = {name: value for name, value in given.items() if value is not None}
-        if self.policy is not None:
-            if given:
-                named = ", ".join(map(spelled, given))
-                raise InputError(f"--policy says what is promised; leave out {named}, or write it into the policy")
-            return self.policy
-        if not given:
-            raise InputError(
-                "expected what is promised, got nothing; pass --epsilon E, --secret ever:VALUE with --secret-epsilon "
-                "E, or --policy FILE"
-            )
-        plain = {name: given[name] for name in ("epsilon", "batch", "block", "mechanism") if name in given}
-        return Policy(secrets=self.promised(), budget=Budget(self.budget), **plain)
-
-
-@dataclass(frozen=True)
 class ColumnOptions:
-    """What the columns of a file are called."""
+    """What the columns of a file are called, by the words of the functions that read files."""
 
-    user_column: UserColumn = None
-    value_column: ValueColumn = None
-    time_column: str | None = opt(
-        "NAME", "Column that orders a user's events, or several: week,hour  [default: seq, time, timestamp, ts or date]"
-    )
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """The columns as the functions take them that read files."""
-        return {"user": self.user_column, "value": self.value_column, "time": self.time_column}
+    user: Annotated[str | None, option("NAME", USER_COLUMN, "--user-column")] = None
+    value: Annotated[str | None, option("NAME", VALUE_COLUMN, "--value-column")] = None
+    time: Annotated[
+        str | None,
+        option(
+            "NAME",
+            "Column that orders a user's events, or several: week,hour  [default: seq, time, timestamp, ts or date]",
+            "--time-column",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -324,9 +246,9 @@ def parse_batches(text: str, name: str = "batch") -> list[int]:
 def check_picture(plot: Path | None) -> None:
     """Refuse a picture that could not be saved, before anything is computed for it."""
     if plot is not None and plot.suffix.lower() not in PICTURES:
-        raise InputError(f"expected a picture named {', '.join(PICTURES)}; got another extension")
+        raise InputError(f"expected a picture named {', '.join(PICTURES)}; got {plot.name!r}")
     if plot is not None and not plot.absolute().parent.is_dir():
-        raise InputError("expected the picture in a folder that exists; make it, or name another")
+        raise InputError(f"expected the picture in a folder that exists; got {str(plot.parent)!r}, make it first")
 
 
 def check_model_out(out: Path) -> None:

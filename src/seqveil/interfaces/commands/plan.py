@@ -157,11 +157,11 @@ def _read(source: str, data: str | None, columns: o.ColumnOptions) -> tuple[Mark
 
     if source != "-" and known_format(source) is None:
         model = MarkovModel.load(source)
-        return model, None if data is None else coded(data, model, **columns.given)
+        return model, None if data is None else coded(data, model, **vars(columns))
     if data is not None:
         raise InputError("--data goes with a model; with data in its place some people are held out of the fit")
     table = read_table(source)
-    how = {name: value for name, value in inspect(table, **columns.given).options.items() if name != "other"}
+    how = {name: value for name, value in inspect(table, **vars(columns)).options.items() if name != "other"}
     everyone = fit(table, **how)
     streams = coded(table, everyone)
     held = people_held_out(len(streams))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import emit_json, progress, show
+from seqveil.interfaces.commands.terminal import emit_json, rows, show
 
 
 @o.option_groups
@@ -49,10 +49,10 @@ def audit(
     """
     from seqveil.interfaces.files.receive import audit as run
 
-    with progress(released, "auditing") as advance:
+    with rows("auditing") as meter:
         found = run(
             released, model, policy=policy, secrets=asked.declared(), delta=delta, html=html, attack=attack, meta=meta,
-            progress=advance,
+            progress=meter.advance,
         )  # fmt: skip
     show(found, json)
     if not found.passed or found.report.check.fits is False:
@@ -93,10 +93,10 @@ def decode(
     """
     from seqveil.interfaces.files.receive import decode as run
 
-    with progress(released, "decoding") as advance:
+    with rows("decoding") as meter:
         found = run(
             released, model, out=out, online=online, distortion=distortion, histogram=histogram, truth=truth,
-            policy=policy, meta=meta, format=format, progress=advance,
+            policy=policy, meta=meta, format=format, progress=meter.advance,
         )  # fmt: skip
     if json:
         emit_json({**found.to_dict(), "out": out}, to_stderr=out == "-")
@@ -134,11 +134,6 @@ def stats(
     """
     from seqveil.interfaces.files.receive import stats as run
 
-    with progress(released, "counting") as advance:
-        show(
-            run(
-                released, model, confidence=confidence, per=per, top=top, method=method, policy=policy, meta=meta,
-                progress=advance,
-            ),
-            json,
-        )  # fmt: skip
+    with rows("counting") as meter:
+        how = {"confidence": confidence, "per": per, "top": top, "method": method, "policy": policy, "meta": meta}
+        show(run(released, model, progress=meter.advance, **how), json)  # type: ignore[arg-type]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from seqveil.core.errors import InputError
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, lines, progress
+from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, lines, rows
+
+if TYPE_CHECKING:
+    from seqveil.engine.policy import Policy
 
 
 @dataclass(frozen=True)
@@ -35,13 +39,53 @@ class StateOptions:
     ] = False
 
 
+@dataclass(frozen=True)
+class PromiseOptions(o.ShortSecrets):
+    """What is promised: a policy in a file, or the most usual fields of one."""
+
+    policy: Path | None = o.opt(
+        "FILE",
+        "A policy from `seqveil plan`, instead of --secret*, --epsilon, --batch, --block, --budget, --mechanism.",
+    )
+    epsilon: float | None = o.opt(
+        "E", "The most that a release, batch or block may leak, in nats under the model.", "-e"
+    )
+    batch: int | None = o.opt("W", "Release W events of a user at a time: less error, more delay  [default: 1]")
+    block: int | None = o.opt(
+        "W", "W events share one ε, each released at once: less error than one by one at ε/W  [default: 1]"
+    )
+    budget: float | None = o.opt("TOTAL", "The most that a user's stream may leak, in nats under the model.")
+    mechanism: str | None = o.opt("NAME", "See `seqveil mechanisms`  [default: optimal; auto for batches]")
+
+    def source(self) -> Policy | Path:
+        """The file of the policy, or the policy that the options spell out."""
+        from seqveil.engine.budget import Budget
+        from seqveil.engine.policy import Policy
+
+        given = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "policy"}
+        given = {name: value for name, value in given.items() if value not in (None, [])}
+        if self.policy is not None:
+            if given:
+                named = ", ".join(map(o.spelled, given))
+                raise InputError(f"--policy says what is promised; leave out {named}, or write it into the policy")
+            return self.policy
+        if not given:
+            raise InputError(
+                "expected what is promised, got nothing; pass --epsilon E, --secret ever:VALUE with --secret-epsilon "
+                "E, or --policy FILE"
+            )
+        plain = {name: given[name] for name in ("epsilon", "batch", "block", "mechanism") if name in given}
+        secrets = self.promised() if any(name.startswith("secret") for name in given) else ()
+        return Policy(secrets=secrets, budget=Budget(self.budget), **plain)
+
+
 @o.option_groups
 def release(
     data: o.Data,
     out: o.Out,
     model: o.ModelFile,
     *,
-    chosen: o.PromiseOptions,
+    chosen: PromiseOptions,
     on_unknown: o.OnUnknown = None,
     seed: Annotated[int | None, o.option("N", "For research only: the release is NOT private.")] = None,
     columns: o.ColumnOptions,
@@ -86,11 +130,11 @@ def release(
     terminal = sys.stderr.isatty() and not json  # what follows from raw data no log and no file sees
     raw: list[tuple[str, str]] = []
     try:
-        with progress(data, "releasing") as advance:
-            how: dict[str, Any] = {"on_unknown": on_unknown, **vars(kept), **columns.given}
+        with rows("releasing") as meter:
+            how: dict[str, Any] = {"on_unknown": on_unknown, **vars(kept), **vars(columns)}
             found = run(
                 data, model, chosen.source(), out=out, seed=seed, format=format, meta=meta, force=force,
-                progress=advance, shown=raw.extend if terminal else None, **how,
+                progress=meter.advance, shown=raw.extend if terminal else None, **how,
             )  # fmt: skip
     except INTERRUPTIONS:
         if kept.state is None:

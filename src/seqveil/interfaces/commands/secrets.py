@@ -45,7 +45,7 @@ def parse(text: str, **options: Any) -> Secret:
     except ValueError:  # of a number
         table = None
     if table is None:
-        raise InputError(f"a secret is written {form}; got something else")
+        raise InputError(f"a secret is written {form}; got {text!r}")
     return from_dict(table | {name: value for name, value in options.items() if value is not None})
 
 

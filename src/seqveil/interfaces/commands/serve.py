@@ -181,7 +181,7 @@ def _studio(data: str | None, model: Path | None, columns: o.ColumnOptions) -> S
         upload = Upload.of(Path(data).read_bytes(), data)
     except OSError as error:
         raise DataError(f"{Path(data).name}: cannot be read ({error.strerror}); check the path") from None
-    chosen = UploadChoice(columns.user_column or "", columns.value_column or "", columns.time_column or "")
+    chosen = UploadChoice(columns.user or "", columns.value or "", columns.time or "")
     if chain is not None:
         return Studio(loaded(upload, chosen, "data", chain, str(model)))
     return Studio(upload, chosen)

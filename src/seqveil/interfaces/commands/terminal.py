@@ -1,24 +1,42 @@
-"""The commands at the terminal: what they print, how far they are, and how Ctrl-C or SIGTERM ends them."""
+"""Commands at the terminal: how one is run, what it prints, how far it is, and how Ctrl-C or SIGTERM ends it.
+
+Exit codes: 0 done; 1 a check failed, or the run was interrupted; 2 the input cannot be used.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import itertools
+import os
+import re
 import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from dataclasses import Field, fields, is_dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any, get_type_hints
 
+import typer
+from typer.core import TyperGroup
+
+from seqveil import __version__
 from seqveil.core.compiled import heard
+from seqveil.core.errors import GuaranteeError, SeqveilError, typed_options
 from seqveil.core.results import Line, Result, ResultTable, aligned, to_json
 from seqveil.core.words import count, duration
 
-if TYPE_CHECKING:
-    from seqveil.interfaces.files.events import Progress
-
+OK, FAILED, BAD_INPUT = 0, 1, 2
+GROUPS = {  # the sections of `seqveil --help`; the first are what a newcomer needs, in this order
+    "Getting started": ("inspect", "fit", "plan", "release", "audit", "attack"),
+    "For the receiver of releases": ("decode", "stats", "learn"),
+    "To choose and compare": ("compare", "mechanisms", "studio"),
+    "Running continuously": ("serve", "bridge", "spark", "state"),
+}
 REFRESH = 0.1  # seconds between two states of a line on a terminal
 LOGGED, FOREVER = 10.0, 1e6  # seconds between two lines in a log, and the most that a thread can wait
 ARRIVAL = "releases are written in the order in which events arrive, and whoever reads them sees it"
@@ -85,6 +103,148 @@ def interruptible() -> Iterator[None]:
             sys.unraisablehook = hook
 
 
+def option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with each parameter whose type is a dataclass replaced by that dataclass's fields, for typer to read.
+
+    >>> from seqveil.interfaces.commands.options import ColumnOptions, Data, Json
+    >>> @option_groups
+    ... def show(data: Data, *, columns: ColumnOptions, json: Json = False) -> None:
+    ...     print(vars(columns))
+    >>> list(inspect.signature(show).parameters)
+    ['data', 'user', 'value', 'time', 'json']
+    >>> show(data="clicks.csv", user="who", value=None, time=None, json=False)
+    {'user': 'who', 'value': None, 'time': None}
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, list[str]] = {}
+    taken: dict[str, inspect.Parameter] = {}
+    for name, parameter in inspect.signature(command).parameters.items():
+        own, types, group = {name: (parameter, parameter.default)}, hints, hints[name]
+        if isinstance(group, type) and is_dataclass(group):
+            declared = inspect.signature(group).parameters
+            own = {each.name: (declared[each.name], each) for each in fields(group)}
+            types, groups[name] = get_type_hints(group, include_extras=True), list(own)
+        for each, (one, said) in own.items():
+            kind, default = types[each], one.default
+            if isinstance(said, Field) and "option" in said.metadata:
+                kind, default = Annotated[kind, said.metadata["option"](each)], said.default
+            taken[each] = one.replace(annotation=kind, default=default, kind=inspect.Parameter.KEYWORD_ONLY)
+
+    @functools.wraps(command)
+    def grouped(**given: Any) -> None:
+        """The command, given the options of each group as one object."""
+        built = {name: hints[name](**{each: given.pop(each) for each in group}) for name, group in groups.items()}
+        command(**given, **built)
+
+    grouped.__signature__ = inspect.Signature(list(taken.values()))  # type: ignore[attr-defined]
+    grouped.__annotations__ = {name: parameter.annotation for name, parameter in taken.items()}
+    return grouped
+
+
+class Commands(TyperGroup):
+    """The commands in sections. A KeyboardInterrupt is passed on: typer would answer it with a code and not a word."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The commands in the order of their sections."""
+        return [name for names in GROUPS.values() for name in names if name in self.commands]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The list of commands in the help, section by section."""
+        for title, names in GROUPS.items():
+            there = [(name, self.commands[name]) for name in names if name in self.commands]
+            with formatter.section(title):
+                formatter.write_dl([(name, each.get_short_help_str(formatter.width - 16)) for name, each in there])
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; Ctrl-C ends it as every interruption does."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted from None
+
+
+def common_options(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Show the version and exit.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show tracebacks, which may contain raw data; or set SEQVEIL_DEBUG=1.")
+    ] = False,
+) -> None:
+    """Options for every command; `main` takes them out before the commands see their arguments."""
+
+
+def run(app: typer.Typer, argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code.
+
+    An error is one line on standard error, and a file that could not be finished is not there.
+    """
+    given = list(sys.argv[1:] if argv is None else argv)
+    args = [arg for arg in given if arg != "--debug"]
+    if args[:1] == ["--version"]:
+        print(f"seqveil {__version__}")
+        return OK
+    debug = len(args) < len(given) or os.environ.get("SEQVEIL_DEBUG", "") not in ("", "0")
+    try:
+        with interruptible(), typed_options():
+            code = typer.main.get_command(app)(args, prog_name="seqveil", standalone_mode=False) or OK
+    except INTERRUPTIONS as stop:
+        piped = "--out=-" in args or any(pair in (("--out", "-"), ("-o", "-")) for pair in itertools.pairwise(args))
+        left = "rows already on standard output stand" if piped else "nothing was written"
+        code = _fail(str(stop) or f"interrupted; {left}", FAILED, "")
+    except SystemExit as end:  # of a server that could not begin
+        code = end.code if isinstance(end.code, int) else FAILED
+    except BrokenPipeError:
+        code = FAILED
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        code = _report(error)
+    try:
+        sys.stdout.flush()
+    except (BrokenPipeError, ValueError):  # a reader that has gone away is no error worth a word
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return FAILED
+    return code
+
+
+def _report(error: Exception) -> int:
+    """One line for whatever went wrong. Only our own messages are passed on: they hold no data."""
+    if isinstance(error, SeqveilError):
+        return _fail(str(error), FAILED if isinstance(error, GuaranteeError) else BAD_INPUT)
+    if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # what typer says about the arguments
+        return _misused(error)
+    if isinstance(error, MemoryError):
+        said = "out of memory; use a smaller alphabet, or decode with --online"
+    elif isinstance(error, OSError):
+        where = f": {os.path.basename(str(error.filename))}" if error.filename else ""
+        said = f"{error.strerror or 'input or output failed'}{where}"
+    else:
+        kind = type(error).__name__
+        return _fail(f"{kind} (no data shown); run with --debug for the traceback", FAILED, "internal error: ")
+    return _fail(said, BAD_INPUT)
+
+
+def _misused(error: Any) -> int:
+    """What typer says about the arguments, with the command's own example to go by; its help where it had none."""
+    context: Any = getattr(error, "ctx", None)
+    path, command = (context.command_path, context.command) if context else ("seqveil", None)
+    empty = type(error).__name__ == "NoArgsIsHelpError"
+    if path == "seqveil" and empty:
+        print(context.get_help(), file=sys.stderr)
+        return BAD_INPUT
+    below = getattr(command, "commands", None)
+    if below and (empty or "Missing command" in error.format_message()):
+        return _fail(f"expected a command after {path}: {', '.join(below)}; see {path} --help", BAD_INPUT)
+    said = error.format_message().rstrip(". ")
+    shown = re.search(r"Example: (.+?)(?:\n\s*\n|$)", getattr(command, "help", None) or "", re.DOTALL)
+    example = f"for example: {shown[1]} (options: {path} --help)" if shown else f"see {path} --help"
+    return _fail(said + (" " if said.endswith("?") else "; ") + example, BAD_INPUT)
+
+
+def _fail(text: str, code: int, before: str = "error: ") -> int:
+    print(before + " ".join(text.split()), file=sys.stderr)
+    return code
+
+
 def show(result: Result, json: bool = False, to_stderr: bool = False) -> None:
     """Print what a command found, in words or as JSON."""
     print(to_json(result) if json else result, file=sys.stderr if to_stderr else sys.stdout)
@@ -129,27 +289,19 @@ class Meter:
         self._terminal = sys.stderr.isatty()
         self._begun = time.monotonic()
         self._over = threading.Event()
-        self._most = 0.0  # what was shown is never taken back
-        self._rows = self._since = 0  # rows of whole chunks, and steps of streams since the last one
+        self._done = self._most = 0.0  # what was shown is never taken back
+        self.steps: list[int] = []  # how many streams took each step since, within a chunk or in a check after the last
 
     def at(self, done: float, label: str | None = None) -> None:
-        """So much is done, never more than there is; `label` says what is under way."""
+        """So much is done; `label` says what is under way."""
         check_interrupted()
-        most = done if self._total is None else min(done, self._total)
-        self._label, self._most = label or self._label, max(self._most, most)
+        self.steps.clear()
+        self._label, self._done = label or self._label, done
 
-    def advance(self, rows: int) -> None:
-        """A chunk of rows is done."""
-        self._rows, self._since = self._rows + rows, 0
-        self.at(self._rows)
-
-    def took_step(self, streams: int) -> None:
-        """So many streams went one event on, between two chunks, or once more in a check after the last.
-
-        Where nobody knows how many rows there are, that cannot be distinguished, and whole chunks alone count.
-        """
-        self._since += streams if self._total is not None else 0
-        self.at(self._rows + self._since)
+    def advance(self, rows: int, total: int | None = None) -> None:
+        """A chunk of rows is done, of so many that there are."""
+        self._total = self._total if total is None else total
+        self.at(self._done + rows)
 
     def turn(self, label: str, share: float) -> None:
         """What was counted is over; from now on it is the share that is done of something else, 0 to 1."""
@@ -158,25 +310,30 @@ class Meter:
         self.at(100 * share)
 
     def text(self, seconds: float) -> str:
-        """The line after so many seconds.
+        """The line after so many seconds, with no more rows than there are.
 
-        >>> meter = Meter("releasing", 2000, "rows")
+        >>> meter = Meter("releasing", None, "rows")
+        >>> meter.advance(0, 2000)
         >>> meter.text(20.0)
         'releasing: 0 of 2,000 rows, for 20 seconds'
-        >>> meter.at(500)
+        >>> meter.steps.append(500)
         >>> meter.text(10.0)
         'releasing: 500 of 2,000 rows, 50 a second, 30 seconds left'
-        >>> meter.took_step(2500)
+        >>> meter.steps.append(2500)
         >>> meter.text(50.0)
         'releasing: all 2,000 rows, finishing, for 50 seconds'
         """
-        if self._unit == "rows" and self._total == self._most:
-            return f"{self._label}: all {self._total:,.0f} rows, finishing, for {duration(seconds)}"
-        rate = self._most / max(seconds, 1e-3)
-        parts = [f"{self._most:,.0f}{'' if self._total is None else f' of {self._total:,.0f}'} {self._unit}"]
+        total, done = self._total, self._done
+        if total is not None:
+            done = min(total, done + sum(self.steps))
+        self._most = done = max(self._most, done)
+        if self._unit == "rows" and total == done:
+            return f"{self._label}: all {total:,.0f} rows, finishing, for {duration(seconds)}"
+        rate = done / max(seconds, 1e-3)
+        parts = [f"{done:,.0f}{'' if total is None else f' of {total:,.0f}'} {self._unit}"]
         parts.append(f"{rate:,.0f} a second" if rate >= 1 and self._unit != "%" else f"for {duration(seconds)}")
-        if rate > 0 and self._total is not None:
-            parts.append(f"{duration(max(self._total - self._most, 0.0) / rate)} left")
+        if rate > 0 and total is not None:
+            parts.append(f"{duration(max(total - done, 0.0) / rate)} left")
         return f"{self._label}: {', '.join(parts)}"
 
     def __enter__(self) -> Meter:
@@ -203,21 +360,7 @@ def steps(total: int | None, unit: str = "steps") -> Iterator[Callable[[str, flo
 
 
 @contextmanager
-def progress(path: str | Path, label: str) -> Iterator[Progress]:
-    """Progress over the rows of a file: a function to call with how many more are done."""
-    with stages(path, label) as (advance, _):
-        yield advance
-
-
-@contextmanager
-def stages(
-    path: str | Path, label: str, passes: int = 1, work: str = "working"
-) -> Iterator[tuple[Progress, Callable[[float], None]]]:
-    """`progress`, and a second function for the work that comes after the reading: it takes the share done, 0 to 1."""
-    from seqveil.interfaces.files.table import count_rows
-
-    rows = None
-    with suppress(ValueError, OSError):  # an odd name: the command itself will say what is wrong with it
-        rows = count_rows(path)
-    with Meter(label, None if rows is None else rows * passes, "rows") as meter, heard(meter.took_step):
-        yield meter.advance, lambda share: meter.turn(work, share)
+def rows(label: str) -> Iterator[Meter]:
+    """Progress over the rows of a file: `advance` is to be called with how many more are done, and of how many."""
+    with Meter(label, None, "rows") as meter, heard(meter.steps.append):
+        yield meter

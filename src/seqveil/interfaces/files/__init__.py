@@ -1,8 +1,8 @@
 """Files and frames of many people's streams: fit, release, audit, decode, inspect.
 
-`table` reads any file or frame, `events` makes people's events of it, `cuts` turns values into symbols, `writing`
-writes. A command's function is in the module of its name: `fit`, `release`,
-`receive` (audit, decode, stats, learn, over what `received` reads), `inspection`.
+`table` reads any file or frame, `events` makes people's events of it in the order that `ordering` finds, `cuts` turns
+values into symbols, `writing` writes. A command's function is in the module of its name: `fit`, `release`, `receive`
+(audit, decode, stats, learn, over what `received` reads), `inspection` (with `guessing`).
 """
 
 from seqveil.core.errors import FILES, needs_extra

@@ -22,7 +22,6 @@ from seqveil.core.geography import LEAST, MOST_CELLS, Cells, count_cells
 from seqveil.core.kernel import Floats
 from seqveil.core.model import MarkovModel
 from seqveil.core.times import NOTHING, Slots
-from seqveil.interfaces.files.slots import no_mean
 
 MOST_SYMBOLS = 100_000
 AUTO, AUTO_BINS, AUTO_CELLS = "auto", 20, 10  # about how many bins, or cells each way, "auto" cuts
@@ -66,20 +65,23 @@ def cut(way: str, size: Any, numbers: Floats | None, span: str | None = None, na
         box = around(_places(data, name)) if span is None else _numbers(span, 4, "SOUTH,NORTH,WEST,EAST")
         return cells_over(size, (box[0], box[1], box[2], box[3])).with_policy("nearest")
     if way == "grid":
-        if size == AUTO and span is None:
-            return Grid(_round_edges(data[:, 0], AUTO_CELLS), _round_edges(data[:, 1], AUTO_CELLS), "nearest")
-        ends = [bulk(data[:, axis]) for axis in (0, 1)] if span is None else ()
-        found = [end for low, high in ends for end in (low, high if high > low else low + 1)]
-        x0, x1, y0, y1 = found or _numbers(span, 4, "X0,X1,Y0,Y1")
-        return Grid.regular(*((AUTO_CELLS,) * 2 if size == AUTO else sides_of(size)), (x0, x1, y0, y1), "nearest")
+        x, y = (AUTO_CELLS,) * 2 if size == AUTO else sides_of(size)
+        if span is not None:
+            x0, x1, y0, y1 = _numbers(span, 4, "X0,X1,Y0,Y1")
+            return Grid.regular(x, y, (x0, x1, y0, y1), "nearest")
+        if size == AUTO:
+            return Grid(_edges(data[:, 0], x), _edges(data[:, 1], y), "nearest")
+        (x0, x1), (y0, y1) = bulk(data[:, 0]), bulk(data[:, 1])
+        return Grid.regular(x, y, (x0, x1 if x1 > x0 else x0 + 1, y0, y1 if y1 > y0 else y0 + 1), "nearest")
+    width = None if size == AUTO else width_of(size)
     if span is None:
-        return Bins(_round_edges(data, AUTO_BINS), "nearest") if size == AUTO else _bins(*bulk(data), width_of(size))
+        return Bins(_edges(data, AUTO_BINS, width), "nearest")
     low, high = _numbers(span, 2, "LO,HI")
-    if size == AUTO:
+    if width is None:
         return Bins(np.linspace(low, high, AUTO_BINS + 1), "nearest")
-    if (high - low) / width_of(size) > MOST_SYMBOLS:
-        raise InputError(f"expected a bin width above 0 that cuts the range into at most {MOST_SYMBOLS} bins")
-    return Bins.of_width(low, high, width_of(size), "nearest")
+    if (high - low) / width > MOST_SYMBOLS:
+        raise InputError(f"expected a bin width that cuts the range into at most {MOST_SYMBOLS} bins, got {width:g}")
+    return Bins.of_width(low, high, width, "nearest")
 
 
 def _places(points: Floats, name: str) -> Floats:
@@ -93,15 +95,27 @@ def _places(points: Floats, name: str) -> Floats:
     return points[good]
 
 
-def _bins(low: float, high: float, width: float) -> Bins:
-    """Bins of one width over the bulk, with edges at multiples of it."""
+def _edges(numbers: Floats, count: int, width: float | None = None) -> Floats:
+    """Edges of bins over the bulk of the numbers, at multiples of their width.
+
+    Without one it has one digit, so that about `count` bins come of it: rounding leaves little in the edges of the data
+    they come from.
+
+    >>> _edges(np.linspace(41.3, 98.7, 200), 5)
+    array([ 40.,  50.,  60.,  70.,  80.,  90., 100.])
+    """
+    low, high = bulk(numbers)
+    width = width or round_near((high / count - low / count) or max(abs(low), 1.0))
     first = math.floor(low / width)
     last = max(first + 1, math.ceil(high / width))
     first -= first * width > low  # the division may have rounded past the number
     last += last * width < high
     if last - first > MOST_SYMBOLS:
         raise InputError(f"bins this narrow cut the data into {last - first}, more than {MOST_SYMBOLS}; widen them")
-    return Bins.of_width(first * width, last * width, width, "nearest")
+    edges = np.arange(first, last + 1, dtype=np.float64) * width
+    if (np.diff(edges) <= 0).any():
+        raise InputError("the numbers are too close together to be cut, given their size; subtract what they share")
+    return edges
 
 
 def width_of(bins: float | str) -> float:
@@ -165,24 +179,6 @@ def around(points: Floats) -> tuple[float, float, float, float]:
     return south, north, west, east
 
 
-def _round_edges(numbers: Floats, count: int) -> Floats:
-    """About `count` bins over the bulk of the numbers: their width has one digit, and edges are multiples of it.
-
-    Rounding leaves little in the edges of the data they come from.
-
-    >>> _round_edges(np.linspace(41.3, 98.7, 200), 5)
-    array([ 40.,  50.,  60.,  70.,  80.,  90., 100.])
-    """
-    low, high = bulk(numbers)
-    raw = (high / count - low / count) or max(abs(low), 1.0)
-    width = round_near(raw)
-    first, last = math.floor(low / width), math.ceil(high / width)
-    edges = np.arange(first, max(last, first + 1) + 1, dtype=np.float64) * width
-    if (np.diff(edges) <= 0).any():
-        raise InputError("the numbers are too close together for auto, given their size; subtract what they share")
-    return edges
-
-
 def round_up(size: float) -> float:
     """The next of 1, 2, 5, 10, 20, 50 … that is not smaller.
 
@@ -207,10 +203,10 @@ def cells_over(metres: float, bounds: tuple[float, float, float, float]) -> Cell
     """Cells of this size that touch the bounds; where they are too many, one line says which size fits."""
     if isinstance(metres, int | float) and math.isfinite(metres) and metres >= LEAST:
         found = count_cells(metres, bounds)
+        size = round_up(metres * math.sqrt(max(1.0, found / MOST_CELLS)))
+        while count_cells(size, bounds) > MOST_CELLS:
+            size = round_up(size * 1.01)
         if found > MOST_CELLS:
-            size = round_up(metres * math.sqrt(found / MOST_CELLS))
-            while count_cells(size, bounds) > MOST_CELLS:
-                size = round_up(size * 1.01)
             raise InputError(
                 f"cells of {metres:g} m would be {found:,} over the bulk of the data, more than {MOST_CELLS:,}; take "
                 f"{option('cell_metres', f'{size:g}')} or larger, or fit a part of the map"
@@ -222,8 +218,6 @@ def in_slots(alphabet: Symbols, slots: Slots | None) -> Symbols:
     """The alphabet with what slots need: among names a symbol for nothing."""
     if slots is None or not isinstance(alphabet, Alphabet):
         return alphabet
-    if slots.rule == "mean":
-        raise InputError(no_mean())
     if not all(type(value) is str for value in alphabet.values):
         cuts = f"{option('bins')} or {option('grid')}"
         raise InputError(f"slots take names, or numbers that are cut; name the values as text, or add {cuts}")
@@ -275,5 +269,7 @@ def _numbers(span: str | None, count: int, form: str) -> list[float]:
         found = []
     rising = all(low < high for low, high in zip(found[::2], found[1::2], strict=False))
     if len(found) != count or not all(map(math.isfinite, found)) or not rising:
-        raise InputError(f"expected {option('range')} as {form}, the public range of the values, low before high")
+        raise InputError(
+            f"expected {option('range')} as {form}, the public range of the values, low before high; got {span!r}"
+        )
     return found

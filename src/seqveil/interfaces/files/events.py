@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NoReturn
 
@@ -23,10 +23,9 @@ from seqveil.core.files import Reading
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.times import Slots
 from seqveil.interfaces.files import ordering
-from seqveil.interfaces.files.slots import resampled
 from seqveil.interfaces.files.table import FRAME, FilePath, Table, file_name, read_table
 
-Progress = Callable[[int], None]
+Progress = Callable[..., None]  # called with how many more rows are done, and how many there are
 ValueType = Literal["auto", "text", "number"]
 Holes = Literal["none", "empty", "any"]  # values that may be missing: none, those of empty fields, any unreadable one
 
@@ -64,10 +63,14 @@ class Taken:
     def public(self) -> str:
         """In one line, without what follows from values or from how the raw rows stood in the file."""
         by = f"rows in the order of the file ({self.why})"
-        if self.order is not None:
-            by = f"in the order of {_quoted(self.order)} ({self.why}{f', {self.unit}' if self.unit else ''})"
+        names = Reading(self.user, self.value, self.order)
+        user, value, order = (
+            ", ".join(map(repr, own)) for own in (names.user_columns, names.value_columns, names.time_columns)
+        )
+        if order:
+            by = f"in the order of {order} ({self.why}{f', {self.unit}' if self.unit else ''})"
         slots = f"; one row for each of {self.slots}" if self.slots else ""
-        return f"{self.form}: user {_quoted(self.user)}, value {_quoted(self.value)}; {by}{slots}"
+        return f"{self.form}: user {user}, value {value}; {by}{slots}"
 
     @property
     def holes(self) -> str:
@@ -82,10 +85,6 @@ class Taken:
         tied = f"{self.ties:,} {'tie' if self.ties == 1 else 'ties'}, in the order of the file"
         stood = ", ".join(["rows sorted first"] * self.sorted + [tied] * bool(self.ties))
         return "; ".join(filter(None, (self.public, stood, self.holes)))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The record as plain values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +162,7 @@ class Events:
         """The code of each value; one outside the alphabet is hidden, or refused by its row, never with the value."""
         if len(self.reading.value_columns) != alphabet.width:
             wanted = f"two columns, as in {option('value', 'x,y')}" if alphabet.width == 2 else "one column"
-            raise InputError(f"the model is for values in {wanted}; name the right ones")
+            raise InputError(f"the model is for values in {wanted}; got {self.reading.value!r}, name the right ones")
         try:
             return alphabet.encode(self.values)
         except UnknownSymbol as error:
@@ -183,12 +182,11 @@ class Events:
         """The codes of released values, where an empty one says that nothing was released: WITHHELD."""
         values = self.values
         empty = np.isnan(values) if isinstance(values, np.ndarray) else values.is_null().to_numpy()[:, None]
-        blank = empty.all(1)
-        half = empty.any(1) & ~blank
+        half = empty.any(1) & ~empty.all(1)
         if half.any():
             row = self.row(int(half.argmax()))
             raise DataError(f"{self.name}: row {row}: one coordinate is empty and the other is not; mend the row")
-        codes, said = np.full(self.n, WITHHELD, np.int64), np.flatnonzero(~blank)
+        codes, said = np.full(self.n, WITHHELD, np.int64), np.flatnonzero(~empty.any(1))
         if said.size:
             codes[said] = self.at(said).codes(alphabet, OTHER_RELEASE)
         return codes
@@ -224,19 +222,15 @@ def read_events(
     """
     if missing not in (None, "drop", "hold", "symbol"):
         raise InputError(f"expected missing values to be drop, hold or symbol, got {missing!r}")
-    name = data.name if isinstance(data, Table) else file_name(data)
-    chosen = EventColumns(name, reading, clock or slots is not None, on_map, tuple(beside))
-    if isinstance(data, Table):
-        table = replace(data, frame=data.frame.select(chosen.pick(data.frame.columns)))
-    else:
-        wanted = (*reading.user_columns, *reading.value_columns, *reading.time_columns)
-        table = read_table(data, chosen.pick, format, wanted)
+    chosen = EventColumns(file_name(data), reading, clock or slots is not None, on_map, tuple(beside))
+    wanted = (*reading.user_columns, *reading.value_columns, *reading.time_columns)
+    table = read_table(data, chosen.pick, format, wanted)
     kind = "text" if missing == "symbol" and kind == "auto" else kind
-    found = chosen.with_rows(table).events(kind, missing, holes)
-    found = _filled(_in_order(found), missing)
+    found = _filled(_in_order(chosen.events(table, kind, missing, holes)), missing)
     if slots is None:
         return found
-    frame = resampled(found.frame, found.seconds(), slots, found.name)
+    times, order = found.seconds(), found.frame["order"].rename(found.taken.order or "")
+    frame = ordering.resampled(found.frame, order, times, slots, found.name)
     return replace(found, frame=frame, taken=replace(found.taken, slots=slots.describe()))
 
 
@@ -297,12 +291,15 @@ class EventColumns:
     beside: tuple[str, ...]
     order: tuple[str, ...] = ()
     why: str = ""
-    table: Table = field(init=False, repr=False)
 
     def pick(self, found: Sequence[str]) -> list[str]:
         """The columns to keep; which of them give the order is noted, and why."""
         pair = coordinates_in(found)
         named = self.reading.value != Reading().value and set(self.reading.value_columns) <= set(found)
+        if self.on_map and pair is not None and named and self.reading.value_columns == pair[::-1]:
+            raise InputError(
+                f"expected the latitude before the longitude in {option('value')}; got {pair[1]},{pair[0]}"
+            )
         if self.on_map and pair is not None and not named:
             self.reading = self.reading.but(value=",".join(pair))
         self.order, self.why = order_in(found, self.reading, self.clock)
@@ -330,31 +327,29 @@ class EventColumns:
         look = "" if self.name in ("-", FRAME) else f", or see `seqveil inspect {self.name}`"
         raise DataError(f"{self.name}: no column {what} ({has}); name yours with {names}{look}")
 
-    def with_rows(self, table: Table) -> EventColumns:
-        """The same with a table; a column that was taken for the time by its name alone, and holds none, is let go."""
-        self.table = table
-        guessed = self.reading.time is None and bool(self.order) and self.order[0] not in ("seq", "time")
-        if guessed and ordering.holds_no_times(table.frame[self.order[0]]):
-            self.why, self.order = f"column {self.order[0]!r} holds no times", ()
-        return self
+    def events(self, table: Table, kind: ValueType, missing: Missing | None, holes: Holes) -> Events:
+        """The rows as they stand in the table, each column with its type.
 
-    def events(self, kind: ValueType, missing: Missing | None, holes: Holes) -> Events:
-        """The rows as they stand in the table, each column with its type."""
-        names, frame, pairs = self.reading, self.table.frame, len(self.reading.value_columns) == 2
+        A column that was taken for the time by its name alone, and holds none, is let go.
+        """
+        names, frame, pairs = self.reading, table.frame, len(self.reading.value_columns) == 2
+        guessed = names.time is None and bool(self.order) and self.order[0] not in ("seq", "time")
+        if guessed and ordering.holds_no_times(frame[self.order[0]]):
+            self.why, self.order = f"column {self.order[0]!r} holds no times", ()
         typed = {name: self._typed(frame[name]) for name in (*names.user_columns, *self.order)}
         made, unit = [joined([typed[name] for name in names.user_columns]).rename("user")], ""
         for k, name in enumerate(names.value_columns):
-            column = self._value(frame[name], kind, pairs, missing, holes if missing is None else "empty")
+            column = self._value(frame[name], kind, table.text, missing, holes if missing is None else "empty")
             made.append(column.rename(f"value{k}" if pairs else "value"))
         if len(self.order) == 1:
             made.append(typed[self.order[0]].rename("order"))
-            unit = ordering.unit_of(typed[self.order[0]], self.name)
+            unit = ordering.unit_of(typed[self.order[0]], self.name, self.clock)
         elif self.order:
             made.append(pl.DataFrame([typed[name] for name in self.order]).to_struct("order"))
         made.append(pl.Series("row", np.arange(frame.height) + 1))
         made += [frame[name] for name in self.beside if name in frame.columns]
         order = ",".join(self.order) or None
-        taken = Taken(self.table.form, names.user, names.value, order, self.why, unit, rows=frame.height)
+        taken = Taken(table.form, names.user, names.value, order, self.why, unit, rows=frame.height)
         return Events(self.name, names, pl.DataFrame(made), taken, names.time is None and self.order == ("seq",))
 
     def _typed(self, series: pl.Series) -> pl.Series:
@@ -372,10 +367,10 @@ class EventColumns:
         return series
 
     def _value(
-        self, series: pl.Series, kind: ValueType, pairs: bool, missing: Missing | None, holes: Holes
+        self, series: pl.Series, kind: ValueType, text: bool, missing: Missing | None, holes: Holes
     ) -> pl.Series:
-        """A column of values, null where `holes` lets them be missing or unreadable."""
-        empty = _empty(series)
+        """A column of values, null where `holes` lets them be missing or unreadable; `text`, whether all fields are."""
+        empty, pairs = _empty(series), len(self.reading.value_columns) == 2
         if missing is not None and series.dtype.is_float():
             empty |= series.is_nan().fill_null(False)
         if holes == "none" and empty.any():
@@ -383,29 +378,15 @@ class EventColumns:
             said = " or ".join(option("missing", way) for way in ways)
             self._refuse(empty, f"column {series.name!r} is empty; say what to do with {said}")
         self._refuse_odd(series)
-        wanted = self._kind(series.filter(~empty), "number" if pairs else kind)
+        wanted = _type_of(series.filter(~empty), "number" if pairs else kind, text)
         column = series if wanted is None else series.cast(wanted, strict=False)
         bad = column.is_null() | (~column.is_finite() if column.dtype.is_float() else False)
         if holes == "any":
-            return pl.select(pl.when(~bad).then(column)).to_series().alias(series.name)
-        if (bad & ~empty).any():
+            empty = bad
+        elif (bad & ~empty).any():
             what = "must hold finite numbers; mend the row, or check that this is the value column"
             self._refuse(bad & ~empty, f"column {series.name!r} {what} and the model is this file's")
         return pl.select(pl.when(~empty).then(column)).to_series().alias(series.name) if empty.any() else column
-
-    def _kind(self, filled: pl.Series, kind: ValueType) -> Any:
-        """What to read values as; None for the type that the file gives them."""
-        if filled.dtype == pl.Boolean:
-            return None  # true is no number
-        if kind == "number":
-            return pl.Float64
-        if kind == "text" or filled.dtype in (pl.Categorical, pl.Enum):
-            return pl.String
-        if not self.table.text:
-            return pl.Float64 if filled.dtype.is_decimal() else None
-        if filled.str.contains(_PADDED).any() or not filled.str.contains(ordering.DECIMAL).all():
-            return pl.String
-        return pl.Int64 if filled.str.contains(_WHOLE).all() else pl.Float64
 
     def _refuse_odd(self, series: pl.Series) -> None:
         if series.dtype.is_nested() or series.dtype in (pl.Binary, pl.Object):
@@ -417,6 +398,21 @@ class EventColumns:
         raise DataError(f"{self.name}: row {int(where.arg_max() or 0) + 1}: {problem}")
 
 
+def _type_of(filled: pl.Series, kind: ValueType, text: bool) -> Any:
+    """What to read values as; None for the type that the file gives them."""
+    if filled.dtype == pl.Boolean:
+        return None  # true is no number
+    if kind == "number":
+        return pl.Float64
+    if kind == "text" or filled.dtype in (pl.Categorical, pl.Enum):
+        return pl.String
+    if not text:
+        return pl.Float64 if filled.dtype.is_decimal() else None
+    if filled.str.contains(_PADDED).any() or not filled.str.contains(ordering.DECIMAL).all():
+        return pl.String
+    return pl.Int64 if filled.str.contains(_WHOLE).all() else pl.Float64
+
+
 def _empty(series: pl.Series) -> pl.Series:
     return series.is_null() | ((series == "").fill_null(True) if series.dtype == pl.String else False)
 
@@ -425,24 +421,18 @@ def _in_order(events: Events) -> Events:
     """The events put in order where a user's go back in time: all by the order column, ties as they stand."""
     if events.order is None:
         return events
-    keys = [key.rename(f"{KEY}{k}") for k, key in enumerate(events.keys)]
-    events = replace(events, frame=events.frame.with_columns(keys))
-
-    def compared(frame: pl.DataFrame) -> tuple[bool, int]:
-        """Whether a user's rows go back, and how many stand where the row before of their user does."""
-        now = frame.select(key.name for key in keys)
-        before = frame.select(pl.col(key.name).shift(1).over("user") for key in keys)
-        back, same = pl.Series([False]), pl.Series([True])
-        for name in now.columns:
-            back = back | (same & (now[name] < before[name]).fill_null(False))
-            same = same & (now[name] == before[name]).fill_null(False)
-        return bool(back.any()), int(same.sum())
-
-    back, ties = compared(events.frame)
-    if back:
-        events = events.at(np.lexsort([key.to_numpy() for key in keys[::-1]]))
-        ties = compared(events.frame)[1]
-    return replace(events, taken=replace(events.taken, sorted=back, ties=ties))
+    frame = events.frame.with_columns(key.rename(f"{KEY}{k}") for k, key in enumerate(events.keys))
+    keys = [name for name in frame.columns if name.startswith(KEY)]
+    before = frame.select(pl.col(*keys).shift(1).over("user"))
+    back, same = pl.Series([False]), pl.Series([True])  # compared with the row before of the same user
+    for name in keys:
+        back = back | (same & (frame[name] < before[name]).fill_null(False))
+        same = same & (frame[name] == before[name]).fill_null(False)
+    ties = int(same.sum())
+    if back.any():
+        frame = frame[np.lexsort([frame[name].to_numpy() for name in keys[::-1]])]
+        ties = frame.height - frame.select("user", *keys).n_unique()
+    return replace(events, frame=frame, taken=replace(events.taken, sorted=bool(back.any()), ties=ties))
 
 
 def no_symbol() -> str:
@@ -455,24 +445,22 @@ def _filled(events: Events, missing: Missing | None) -> Events:
     """The events with what was chosen for rows without a value done."""
     if missing is None:
         return events
-    values = [name for name in events.frame.columns if name.startswith("value")]
-    lost = events.frame.select(pl.any_horizontal(pl.col(*values).is_null())).to_series()
-    taken, frame = replace(events.taken, missing=int(lost.sum())), events.frame
+    frame, values = events.frame, [name for name in events.frame.columns if name.startswith("value")]
+    lacks = pl.any_horizontal(pl.col(*values).is_null())
+    taken = replace(events.taken, missing=int(frame.select(lacks).to_series().sum()))
     if missing == "symbol":
         if len(values) > 1 or frame["value"].dtype not in (pl.String, pl.Null):
             raise DataError(f"{events.name}: {no_symbol()}")
-        return replace(
-            events, frame=frame.with_columns(pl.col("value").cast(pl.String).fill_null(MISSING)), taken=taken
-        )
-    if missing == "hold":
-        kept = frame.with_columns(pl.when(~lost).then(pl.col(*values)))
-        frame = kept.with_columns(pl.col(*values).forward_fill().over("user"))
-    left = ~frame.select(pl.any_horizontal(pl.col(*values).is_null())).to_series()
-    dropped = int((~left).sum())
-    if not left.any():
+        frame = frame.with_columns(pl.col("value").cast(pl.String).fill_null(MISSING))
+        return replace(events, frame=frame, taken=taken)
+    if missing == "hold":  # a point of which half is missing is held whole
+        frame = frame.with_columns(pl.when(~lacks).then(pl.col(*values)))
+        frame = frame.with_columns(pl.col(*values).forward_fill().over("user"))
+    left = frame.filter(~lacks)
+    if not left.height:
         raise DataError(f"{events.name}: no row has a value; check that this is the value column")
-    taken = replace(taken, dropped=dropped, held=taken.missing - dropped)
-    return replace(events, frame=frame.filter(left), taken=taken)
+    dropped = frame.height - left.height
+    return replace(events, frame=left, taken=replace(taken, dropped=dropped, held=taken.missing - dropped))
 
 
 def ranks(*keys: Ints) -> Ints:
@@ -488,10 +476,6 @@ def ranks(*keys: Ints) -> Ints:
     found = np.empty(order.size, np.int64)
     found[order] = np.arange(order.size) - np.repeat(begins, np.diff(begins, append=order.size))
     return found
-
-
-def _quoted(names: str) -> str:
-    return ", ".join(repr(name.strip()) for name in names.split(","))
 
 
 def joined(parts: Sequence[pl.Series]) -> pl.Series:

@@ -6,7 +6,7 @@ A private fit takes a public alphabet, bounds what each user gives, and counts w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from types import SimpleNamespace
 from typing import Any, TypedDict, Unpack
 
@@ -28,11 +28,12 @@ from seqveil.core.words import count
 from seqveil.interfaces.choosing import Choice, CodedEvents, Context, called, choose
 from seqveil.interfaces.files import cuts
 from seqveil.interfaces.files.events import Events, Progress, ValueType, no_symbol, read_events, value_type_of
-from seqveil.interfaces.files.slots import no_mean
+from seqveil.interfaces.files.ordering import no_mean
 from seqveil.interfaces.files.table import as_polars
 
 FOR_FIT = "check the value column, or add the value to the alphabet"
 MANY_CLAMPED = 0.02  # share of events at the edge beyond which the range should be named
+MANY_SLOTS = 20  # times as many slots as rows, beyond which the unit of times is doubted
 MOST_NUMBERS = 30  # different numbers beyond which they are to be cut
 WAYS = ("bins", "levels", "grid", "cell_metres")  # to cut numbers, points and places
 _UNITS = ("nothing", "hold")
@@ -91,7 +92,9 @@ def slots_of(every_seconds: float | None, slot: str | None = None, utc_offset: f
         rule, more = "last", [rule, *more]
     empty = [part for part in more if part in _UNITS]
     if set(more) - {"pad", *_UNITS} or len(empty) > 1:
-        raise InputError(f"expected {option('slot')} as last, mean or most, with pad, hold or nothing behind a comma")
+        raise InputError(
+            f"expected {option('slot')} as last, mean or most, with pad, hold or nothing behind a comma; got {slot!r}"
+        )
     return Slots(every_seconds, rule, "pad" in more, empty[0] if empty else None, utc_offset or 0.0)  # type: ignore[arg-type]
 
 
@@ -231,6 +234,9 @@ class Fitted(Result):
             many = self.clamped > MANY_CLAMPED * self.events
             more = f", which are many: name the part that counts with {option('range')}" if many else ""
             said.append(("clamped", f"{self.clamped:,} events outside the cells count to those at the edge{more}"))
+        if self.read is not None and self.read["slots"] and self.events > MANY_SLOTS * self.read["rows"]:
+            rows = f"{count(self.read['rows'], 'row')} became {count(self.events, 'event')}, most of them empty slots"
+            said.append(("question", f"{rows}: are the times in seconds, and the slots long enough?"))
         said += self._about_values()
         if model.trait is not None and origin is not None:
             made = origin.get("mixture", origin)
@@ -305,7 +311,7 @@ def fit_table(
         contribution: with `private`, the most transitions of one user that count.
         seed: with `private`, makes the noise repeatable, and the fit not private.
         working: called with the share that is done where contexts are compared.
-        progress: called with the number of rows read.
+        progress: called with how many rows were read, and how many there are.
         words: how the file is read, and how its values become symbols.
     """
     if context is not None and order != 1:
@@ -314,7 +320,7 @@ def fit_table(
     _check_private(private, context or trait, plain, (contribution, seed), words)
     found = read_values(data, public=private is not None, **words)
     if progress is not None:
-        progress(found.events.n)
+        progress(found.events.n, found.events.n)
     if private is not None:
         return _fit_private(found, private, contribution, seed)
     people, who = found.events.people
@@ -338,7 +344,7 @@ def fit_table(
         model.with_reading(replace(found.events.reading, time=words.get("time"))),  # an order by name is found again
         found.codes.size,
         len(people),
-        found.events.taken.to_dict(),
+        asdict(found.events.taken),
         found.events.taken.sentence,
         choice,
         found.pooled,

@@ -7,7 +7,7 @@ file can say better.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import polars as pl
 
@@ -19,7 +19,7 @@ from seqveil.interfaces.files.ordering import DECIMAL, ORDERS, TIMES, since_1970
 PEOPLE = (
     *("user", "person", "people", "participant", "subject", "customer", "client", "patient", "member", "household"),
     *("driver", "rider", "player", "student", "visitor", "employee", "worker", "resident", "tracker", "phone"),
-    *("device", "account", "vehicle", "uid", "id", "name"),
+    *("device", "account", "vehicle", "house", "uid", "id", "name"),
 )
 VALUES = (
     *("value", "category", "symbol", "page", "event", "state", "label", "place", "venue", "activity", "item", "action"),
@@ -40,56 +40,37 @@ class Role:
     why: str
 
 
-@dataclass(frozen=True)
 class Guess:
-    """What each column is taken for, the columns that follow from it, and what should be asked."""
+    """What each column is taken for: what was named, else by names, else by what it holds.
 
-    roles: list[Role]
-    reading: Reading
-    questions: list[str]
-
-
-def guessed(head: pl.DataFrame, given: Reading | None, file: str) -> Guess:
-    """What each column is taken for: what was named, else by names, else by what it holds."""
-    reading = given or Reading()
-    listed = [name for name in head.columns if head.schema[name].is_nested()]
-    named = {*reading.user_columns, *reading.value_columns, *reading.time_columns} if given else set()
-    if named & {*listed}:
-        raise DataError(f"{file}: column {min(named & {*listed})!r} holds lists; write a row for each event")
-    found = _Guesser(head.drop(listed), reading, file).all()
-    return replace(found, roles=[*found.roles, *(Role(name, "not used", "it holds lists") for name in listed)])
-
-
-class _Guesser:
-    """Gives each column at most one role, the surest roles first."""
+    Each has at most one role, the surest roles first. `reading` follows from them, `questions` should be asked.
+    """
 
     def __init__(self, head: pl.DataFrame, given: Reading, file: str) -> None:
-        self.head, self.given, self.file = head, given, file
-        self.roles: dict[str, Role] = {}
+        listed = [name for name in head.columns if head.schema[name].is_nested()]
+        if named := {*given.user_columns, *given.value_columns, *given.time_columns} & {*listed}:
+            raise DataError(f"{file}: column {min(named)!r} holds lists; write a row for each event")
+        self.head, self.file = head.drop(listed), file
         self.questions: list[str] = []
-
-    def all(self) -> Guess:
-        """The role of each column, those that were named first."""
-        given, usual = self.given, Reading()
-        user, value = (None if name == other else name for name, other in
-                       ((given.user, usual.user), (given.value, usual.value)))  # fmt: skip
+        self._taken: dict[str, Role] = {}
+        usual = Reading()
+        user = None if given.user == usual.user else given.user
+        value = None if given.value == usual.value else given.value
         for role, names in (("user", user), ("value", value), ("order", given.time)):
-            if names is not None:
-                own = [name.strip() for name in names.split(",")]
-                self._take([name for name in own if name not in self.roles], role, "as named")
+            own = [name.strip() for name in (names or "").split(",")]
+            self._take([name for name in own if name not in self._taken], role, "as named")
         user = user or self._user()
         order = given.time if given.time is not None else self._order(user)
-        value = value or self._named_value() or self._guessed_value()
-        unused = [Role(name, "not used", "nothing else is needed") for name in self._free()]
-        roles = sorted([*self.roles.values(), *unused], key=lambda role: self.head.columns.index(role.column))
-        return Guess(roles, Reading(user, value, order), self.questions)
+        self.reading = Reading(user, value or self._named_value() or self._guessed_value(), order)
+        unused = {name: "it holds lists" if name in listed else "nothing else is needed" for name in head.columns}
+        self.roles = [self._taken.get(name, Role(name, "not used", why)) for name, why in unused.items()]
 
     def _take(self, names: Sequence[str], role: str, why: str) -> str:
-        self.roles.update({name: Role(name, role, why) for name in names if name in self.head.columns})
+        self._taken.update({name: Role(name, role, why) for name in names if name in self.head.columns})
         return ",".join(names)
 
     def _free(self) -> list[str]:
-        return [name for name in self.head.columns if name not in self.roles]
+        return [name for name in self.head.columns if name not in self._taken]
 
     def _has(self) -> str:
         """The columns there are; where no name is known, a CSV may have no header, and they are somebody's data."""

@@ -10,7 +10,7 @@ import math
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -22,13 +22,14 @@ from seqveil.core import geography
 from seqveil.core.errors import InputError, option
 from seqveil.core.files import Reading
 from seqveil.core.geography import LEAST, count_cells
+from seqveil.core.kernel import Floats, Ints
 from seqveil.core.results import Line, Result
 from seqveil.core.words import count, duration
 from seqveil.interfaces.files.cuts import around, round_near, round_up
 from seqveil.interfaces.files.events import Events, coordinates_in, read_events
 from seqveil.interfaces.files.fit import MOST_NUMBERS, ColumnWords
-from seqveil.interfaces.files.guessing import Role, guessed
-from seqveil.interfaces.files.ordering import TIMES
+from seqveil.interfaces.files.guessing import Guess, Role
+from seqveil.interfaces.files.ordering import IN_ORDER, TIMES
 from seqveil.interfaces.files.table import FilePath, Table, as_polars, read_table
 
 SHARED = 10  # people who must have a value before it is shown, and below which it is rare
@@ -38,6 +39,7 @@ MOST_SYMBOLS = 5_000  # beyond which how predictable they are is not computed
 FAR = 5.0  # spreads (from the first to the third quartile) beyond the quartiles where an outlier begins
 LEVELS = 20  # bins that are proposed
 CELLS = 1_000  # of the map that are proposed, at most
+SMALL = "; numbers this small are taken for seconds; if they are milliseconds, call the column so, as in time_ms"
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,6 +66,11 @@ class Inspection(Result):
     options: dict[str, Any] = field(default_factory=dict)  # of `fit`, by their names in Python
     command: str = ""
 
+    @property
+    def too_many_numbers(self) -> bool:
+        """Whether the values are numbers that must be cut before they are symbols."""
+        return self.numbers and self.values > MOST_NUMBERS
+
     def lines(self) -> list[Line]:
         """What was found, a line for each part."""
         said = [
@@ -80,12 +87,12 @@ class Inspection(Result):
             ("people", f"{count(self.users, 'person', 'people')}, {count(self.events, 'event')}; {length}"),
         ]
         if self.gap_typical is not None and self.gap_longest is not None:
-            gaps = f"median {duration(self.gap_typical)} between two events, {duration(self.gap_longest)} at most"
-            said.append(("gaps", gaps))
+            gaps = f"median {_span(self.gap_typical)} between two events, {_span(self.gap_longest)} at most"
+            said.append(("gaps", gaps + SMALL * (self.reading["unit"] == IN_ORDER)))
         different = count(self.values, "different number" if self.numbers else "different value")
         said.append(("values", f"{different}, {count(self.reading['missing'], 'row')} without one"))
         if self.numbers and self.outliers:
-            said.append(("outliers", f"{self.outliers:,} rows far from the bulk"))
+            said.append(("outliers", f"{count(self.outliers, 'row')} far from the bulk"))
         if not self.numbers:
             few = f"{count(self.rare, 'value')} that fewer than {SHARED} people have"
             said.append(("rare", f"{few}, in {count(self.rare_events, 'event')}"))
@@ -117,18 +124,16 @@ def inspect(data: Any, *, format: str | None = None, **words: Unpack[ColumnWords
     source = as_polars(data)
     if isinstance(source, str | os.PathLike) and os.fspath(source) == "-":
         raise InputError("a look at a file reads it more than once, so it cannot come from a pipe; name a file")
-    table = source if isinstance(source, Table) else read_table(source, None, format)
-    guess = guessed(table.frame.head(HEAD), Reading().but(**words), table.name)
-    on_map = coordinates_in(guess.reading.value_columns) == guess.reading.value_columns
+    table = read_table(source, None, format)
+    guess = Guess(table.frame.head(HEAD), Reading().but(**words), table.name)
     events = read_events(table, guess.reading, missing="drop")
-    people, who = events.people
-    lengths, gaps, values = np.bincount(who), _gaps(events, who), _Values.of(events, who)
-    options = _options(values, events, len(people), on_map)
-    asked = _about_places(guess.roles, events.reading, on_map)
-    return Inspection(
+    order = next((role.why for role in guess.roles if role.role == "order"), events.taken.why)
+    taken, (people, who) = replace(events.taken, why=order), events.people
+    lengths, gaps = np.bincount(who), _gaps(events, who)
+    found = Inspection(
         roles=guess.roles,
-        reading=events.taken.to_dict(),
-        read=events.taken.sentence,
+        reading=asdict(taken),
+        read=taken.sentence,
         users=len(people),
         events=int(who.size),
         shortest=int(lengths.min()),
@@ -136,19 +141,15 @@ def inspect(data: Any, *, format: str | None = None, **words: Unpack[ColumnWords
         longest=int(lengths.max()),
         gap_typical=None if gaps is None else float(np.median(gaps)) if gaps.size else 0.0,
         gap_longest=None if gaps is None else float(gaps.max(initial=0.0)),
-        values=values.count,
-        numbers=values.numbers,
-        outliers=values.outliers,
-        rare=values.rare,
-        rare_events=values.rare_events,
-        shared=values.shared,
-        questions=[*guess.questions, *asked, *_questions(values, events.reading, len(people), int(lengths.max()))],
-        options=options,
-        command=_command(options, source),
+        **_about_values(events, who),
     )
+    on_map = coordinates_in(guess.reading.value_columns) == guess.reading.value_columns
+    options = _options(found, events, on_map)
+    asked = [*guess.questions, *_questions(found, events.reading, on_map)]
+    return replace(found, questions=asked, options=options, command=_command(options, source))
 
 
-def _gaps(events: Events, who: NDArray[np.int64]) -> NDArray[np.float64] | None:
+def _gaps(events: Events, who: Ints) -> Floats | None:
     """Seconds between two events of a stream; None where the order is no time."""
     order = events.order
     if order is None or events.counts or order.dtype == pl.Struct:
@@ -160,48 +161,31 @@ def _gaps(events: Events, who: NDArray[np.int64]) -> NDArray[np.float64] | None:
     return np.asarray(steps[same], np.float64)
 
 
-@dataclass
-class _Values:
-    """What the values are: how many, whether numbers, which of them few people have."""
-
-    series: Any  # all values, in their order; an array of pairs for places
-    count: int
-    numbers: bool
-    outliers: int
-    rare: int = 0
-    rare_events: int = 0
-    shared: list[tuple[str, int]] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, events: Events, who: NDArray[np.int64]) -> _Values:
-        """The values of all events, and how often each occurs and with how many people."""
-        series = events.values
-        if isinstance(series, np.ndarray):
-            return cls(series, len(np.unique(series, axis=0)), True, int(_far(series).sum()))
-        table = (
-            pl.DataFrame({"v": series, "who": who})
-            .group_by("v", maintain_order=True)
-            .agg(pl.len().alias("events"), pl.col("who").n_unique().alias("people"))
-            .sort("events", descending=True, maintain_order=True)
-        )
-        numbers = series.dtype.is_float() or (series.dtype.is_integer() and table.height > MOST_NUMBERS)
-        few = table.filter(pl.col("people") < SHARED)
-        shown = [] if numbers else table.filter(pl.col("people") >= SHARED).head(SHOWN).select("v", "events").rows()
-        far = int(_far(np.asarray(series.to_numpy(), np.float64)[:, None]).sum()) if numbers else 0
-        shared = [(str(value), int(events)) for value, events in shown]
-        return cls(series, table.height, numbers, far, few.height, int(few["events"].sum()), shared)
-
-    def pools(self, people: int) -> bool:
-        """Whether rare values are better taken together: some are, and several are not."""
-        return not self.numbers and self.rare > 0 and people >= 2 * SHARED and self.count - self.rare >= 2
-
-    @property
-    def asks(self) -> bool:
-        """Whether numbers must be cut before they are symbols."""
-        return self.numbers and self.count > MOST_NUMBERS
+def _about_values(events: Events, who: Ints) -> dict[str, Any]:
+    """How many values there are, whether they are numbers, and which of them few people have."""
+    series = events.values
+    if isinstance(series, np.ndarray):
+        many, far = len(np.unique(series, axis=0)), int(_far(series).sum())
+        return {"values": many, "numbers": True, "outliers": far, "rare": 0, "rare_events": 0, "shared": []}
+    table = (
+        pl.DataFrame({"v": series, "who": who})
+        .group_by("v", maintain_order=True)
+        .agg(pl.len().alias("events"), pl.col("who").n_unique().alias("people"))
+        .sort("events", descending=True, maintain_order=True)
+    )
+    numbers = series.dtype.is_float() or (series.dtype.is_integer() and table.height > MOST_NUMBERS)
+    few, common = table.filter(pl.col("people") < SHARED), table.filter(pl.col("people") >= SHARED)
+    return {
+        "values": table.height,
+        "numbers": numbers,
+        "outliers": int(_far(np.asarray(series.to_numpy(), np.float64)[:, None]).sum()) if numbers else 0,
+        "rare": few.height,
+        "rare_events": int(few["events"].sum()),
+        "shared": [] if numbers else [(str(value), many) for value, many, _ in common.head(SHOWN).rows()],
+    }
 
 
-def _far(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _far(numbers: Floats) -> NDArray[np.bool_]:
     """Which rows lie far from the bulk in some column."""
     low, high = np.quantile(numbers, [0.25, 0.75], axis=0)
     with np.errstate(over="ignore"):  # then nothing is far
@@ -209,56 +193,52 @@ def _far(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
     return np.asarray(((numbers < low - reach) | (numbers > high + reach)).any(1))
 
 
-def _about_places(roles: list[Role], reading: Reading, on_map: bool) -> list[str]:
-    """What is to be asked where values, or columns beside them, are places or points."""
-    beside = coordinates_in([role.column for role in roles if role.role == "not used"])
+def _questions(found: Inspection, reading: Reading, on_map: bool) -> list[str]:
+    """What whoever knows the file should be asked."""
+    asked, points = [], len(reading.value_columns) == 2
+    beside = coordinates_in([role.column for role in found.roles if role.role == "not used"])
     if on_map:
-        return [f"how large shall the cells of the map be? Say it with {option('cell_metres')}"]
-    if len(reading.value_columns) == 2:
-        return ["points need a grid: how fine shall it be? auto cuts about 10 by 10 cells over their bulk"]
-    if beside is None:
-        return []
-    return [
-        f"columns {beside[0]!r} and {beside[1]!r} are coordinates: shall an error be a distance? Cut the map with "
-        f"{option('cell_metres')}"
-    ]
-
-
-def _questions(values: _Values, reading: Reading, people: int, longest: int) -> list[str]:
-    asked = []
-    if values.asks and len(reading.value_columns) == 1:
+        asked.append(f"how large shall the cells of the map be? Say it with {option('cell_metres')}")
+    elif points:
+        asked.append("points need a grid: how fine shall it be? auto cuts about 10 by 10 cells over their bulk")
+    elif beside is not None:
         asked.append(
-            f"the values are {values.count:,} different numbers. Taken as they are, each would be a symbol of its own, "
+            f"columns {beside[0]!r} and {beside[1]!r} are coordinates: shall an error be a distance? Cut the map with "
+            f"{option('cell_metres')}"
+        )
+    if found.too_many_numbers and not points:
+        asked.append(
+            f"the values are {found.values:,} different numbers. Taken as they are, each would be a symbol of its own, "
             "and a model learns little about a symbol that comes rarely. How finely shall they be cut? "
             f"{option('bins')} cuts evenly, {option('levels')} into bins of about equal count"
         )
-    elif not values.numbers and values.count > MOST_SYMBOLS:
-        asked.append(f"{values.count:,} different values are many: is this the value column?")
-    if people < SHARED:
-        few = f"{count(people, 'person', 'people')} {'is' if people == 1 else 'are'} few"
+    elif not found.numbers and found.values > MOST_SYMBOLS:
+        asked.append(f"{found.values:,} different values are many: is this the value column?")
+    if found.users < SHARED:
+        few = f"{count(found.users, 'person', 'people')} {'is' if found.users == 1 else 'are'} few"
         asked.append(f"{few}: a model of them shows how they behave. Is the user column right?")
-    elif longest == 1:
+    elif found.longest == 1:
         asked.append("each person has one event, so nothing follows upon anything. Is the user column right?")
     return asked
 
 
-def _options(values: _Values, events: Events, people: int, on_map: bool) -> dict[str, Any]:
+def _options(found: Inspection, events: Events, on_map: bool) -> dict[str, Any]:
     """How `fit` is to read this file, by the names that it has for it, where that is not what it does anyway."""
-    names, usual = events.reading, Reading()
+    names, usual, series = events.reading, Reading(), events.values
     given = {"user": names.user, "value": names.value, "time": names.time}
-    found: dict[str, Any] = {role: name for role, name in given.items() if name != getattr(usual, role)}
-    cut = len(names.value_columns) == 2 or values.asks
+    options: dict[str, Any] = {role: name for role, name in given.items() if name != getattr(usual, role)}
+    cut = isinstance(series, np.ndarray) or found.too_many_numbers
     if events.taken.missing:
-        found["missing"] = "hold" if cut else "symbol"
+        options["missing"] = "hold" if cut else "symbol"
     if on_map:
-        found["cell_metres"] = _cell(values.series)
-    elif len(names.value_columns) == 2:
-        found["grid"] = "auto"
-    elif values.asks and (values.outliers or not _width(values.series)):
-        found["levels"] = LEVELS
-    elif values.asks:
-        found["bins"] = _width(values.series)
-    return found | ({"other": SHARED} if values.pools(people) and not cut else {})
+        options["cell_metres"] = _cell(np.asarray(series))
+    elif isinstance(series, np.ndarray):
+        options["grid"] = "auto"
+    elif cut:
+        width = 0.0 if found.outliers else _width(series)
+        options |= {"bins": width} if width else {"levels": LEVELS}
+    pools = found.rare > 0 and found.users >= 2 * SHARED and found.values - found.rare >= 2
+    return options | ({"other": SHARED} if pools and not found.numbers and not cut else {})
 
 
 def _command(options: Mapping[str, Any], data: FilePath | pl.DataFrame | Table) -> str:
@@ -287,6 +267,11 @@ def _cell(points: NDArray[np.float64]) -> float:
     while count_cells(size, bounds) > CELLS:
         size = round_up(size * 1.01)
     return size
+
+
+def _span(seconds: float) -> str:
+    """A time between two events; `duration` counts no parts of a second."""
+    return f"{seconds:.2g} seconds" if 0 < seconds < 1 else duration(seconds)
 
 
 def _width(series: Any) -> float:

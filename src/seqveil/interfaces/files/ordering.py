@@ -1,7 +1,10 @@
-"""The order in which rows happened: which columns give it, and how their fields are read as times or numbers.
+"""When rows happened: which numbers order them, which seconds they are, and one event for each slot of time.
 
 Times as text are ISO 8601, or dates as people write them (``02.04.2012 13:00``, ``4/2/2012``); numbers are read by
-their size (`seqveil.core.times`).
+their size (`seqveil.core.times`), and as milliseconds where the column is called so.
+
+What is in a slot depends on the events of its stream alone, and a slot without any is a row like the others: from the
+first slot of a stream to its last, nobody can see from the rows when events happened, or how many.
 """
 
 from __future__ import annotations
@@ -13,13 +16,16 @@ import polars as pl
 
 from seqveil.core import times as clock
 from seqveil.core.errors import DataError, InputError, option
-from seqveil.core.kernel import Floats
+from seqveil.core.kernel import Floats, Ints
+from seqveil.core.times import NOTHING, Slots
 
 TIMES = ("time", "timestamp", "datetime", "ts", "date")  # names that say that a column is the time of its row
 ORDERS = ("seq", *TIMES)
+IN_ORDER = "numbers, from the least to the greatest"
 DECIMAL = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+MOST_ROWS = 50_000_000  # slots of all streams together: they are held in memory
 _EPOCH = 1e8  # seconds since 1970: a first time beyond it is one of a calendar, in whichever unit
-_ISO = ("%FT%T%.f%#z", "%FT%T%.f", "%FT%H:%M%#z", "%FT%H:%M", "%F", "%a %b %d %T %z %Y")
+_ISO = ("%FT%T%.f%#z", "%FT%T%.f", "%FT%H:%M%#z", "%FT%H:%M", "%F", "%G-W%V-%u", "%a %b %d %T %z %Y")
 _DOTS, _SLASHES = r"^(\d{1,2})\.(\d{1,2})\.(\d{4})", r"^(\d{1,2})/(\d{1,2})/(\d{4})"
 _CLOCK = r"^(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?$"
 _PARTS = {"ns": 1e9, "us": 1e6, "ms": 1e3}
@@ -27,20 +33,22 @@ Row = Callable[[int], int]  # the row of a file that an entry came from
 
 
 def text_times(text: pl.Series) -> pl.Series:
-    """Text as times, null where it is none; without a zone it is UTC.
+    """Text as times, null where it is none; without a zone it is UTC. A week stands for its Monday.
 
     Dates with slashes are read as day or month first, whichever makes sense of all of them; where both do, as neither.
 
     >>> import polars as pl
     >>> [str(time)[:16] for time in text_times(pl.Series(["2012-04-02 13:00", "2.4.2012 13:00", "12/31/2024"]))]
     ['2012-04-02 13:00', '2012-04-02 13:00', '2024-12-31 00:00']
+    >>> text_times(pl.Series(["2024-W10"])).to_list()[0].isoformat()
+    '2024-03-04T00:00:00+00:00'
     """
     plain = pl.lit(text).str.replace(_DOTS, "${3}-${2}-${1}")
     first, second = (text.str.extract(_SLASHES, k).cast(pl.Int64, strict=False) for k in (1, 2))
     if (first > 12).any() != (second > 12).any():
         day, month = (1, 2) if (first > 12).any() else (2, 1)
         plain = plain.str.replace(_SLASHES, f"${{3}}-${{{month}}}-${{{day}}}")
-    plain = plain.str.replace(r"^(\d+-\d+-\d+) ", "${1}T")
+    plain = plain.str.replace(r"^(\d+-\d+-\d+) ", "${1}T").str.replace(r"^(\d{4}-W\d{2})$", "${1}-1")
     found = pl.Series([None] * text.len(), dtype=pl.Datetime("us", "UTC"))
     for form in _ISO:
         if not found.null_count():
@@ -55,21 +63,18 @@ def order_keys(order: pl.Series, row: Row, name: str) -> list[pl.Series]:
 
     Of several columns a time of day (10:30) may be one.
     """
-    if order.dtype != pl.Struct:
-        return [_order_key(order, row, name)]
+    several = order.dtype == pl.Struct
     keys = []
-    for part in order.struct.unnest().get_columns():
-        if part.dtype == pl.String and part.str.contains(_CLOCK).all():
+    for part in order.struct.unnest().get_columns() if several else [order]:
+        if several and part.dtype == pl.String and part.str.contains(_CLOCK).all():
             hours, minutes, seconds = (part.str.extract(_CLOCK, k).cast(pl.Float64) for k in (1, 2, 3))
             keys.append(hours * 3600 + minutes * 60 + seconds.fill_null(0.0))
         else:
-            keys.append(_order_key(part, row, name))
+            keys.append(_text_key(part, row, name) if part.dtype == pl.String else part.to_physical())
     return keys
 
 
-def _order_key(order: pl.Series, row: Row, name: str) -> pl.Series:
-    if order.dtype != pl.String:
-        return order.to_physical()
+def _text_key(order: pl.Series, row: Row, name: str) -> pl.Series:
     found, numbers = text_times(order), order.str.contains(DECIMAL)
     mixed = numbers != numbers[0]
     if mixed.any():
@@ -86,13 +91,13 @@ def _order_key(order: pl.Series, row: Row, name: str) -> pl.Series:
 
 
 def seconds(order: pl.Series | None, keys: list[pl.Series], counts: bool, row: Row, name: str) -> Floats:
-    """The order column in seconds, given its keys: numbers by their size (`seqveil.core.times`), others since 1970."""
+    """The order column in seconds, given its keys: numbers by their size or name, others since 1970."""
     if order is None or counts or order.dtype == pl.Struct:
         several = order is not None and not counts
         what = "times in one column; name it" if several else "a column of times; add one, or name it"
         raise DataError(f"{name}: slots and budgets per seconds need {what} with {option('time')}")
-    numbers = np.asarray(keys[0].to_numpy(), np.float64)
     if order.dtype == pl.String or order.dtype.is_temporal():  # as floats: in a finer unit far times would wrap around
+        numbers = np.asarray(keys[0].to_numpy(), np.float64)
         unit = "us" if order.dtype == pl.String else getattr(order.dtype, "time_unit", "ns")
         numbers = numbers * clock.DAY if order.dtype == pl.Date else numbers / _PARTS[unit]
         wrong = ~(np.abs(numbers) < clock.LATEST)
@@ -105,12 +110,14 @@ def seconds(order: pl.Series | None, keys: list[pl.Series], counts: bool, row: R
     except InputError as error:
         bad, said = row(int(error.position)), str(error).partition(": ")[2]
         raise DataError(f"{name}: row {bad}: {said}") from None
-    if clock.says_milliseconds(order.name) and np.abs(numbers).max(initial=0) < clock.LATEST:
-        raise DataError(
-            f"{name}: column {order.name!r} is in milliseconds by its name, and numbers this small are read as "
-            "seconds; divide them by 1000 and rename the column, or count them from 1970"
-        )
-    return found
+    return found / 1000.0 if _power(order) == -1 else found
+
+
+def _power(order: pl.Series) -> int:
+    """Which power of a thousandth of a second numbers are in since 1970; -1 for milliseconds since anything, which a
+    column says by its name."""
+    power = int(clock.powers(np.abs(order.cast(pl.Float64).to_numpy()).max(keepdims=True))[0])
+    return -1 if power == 0 and clock.says_milliseconds(order.name) else power
 
 
 def holds_no_times(order: pl.Series) -> bool:
@@ -121,23 +128,27 @@ def holds_no_times(order: pl.Series) -> bool:
     return not (text.str.contains(DECIMAL).any() or text_times(text).is_not_null().any())
 
 
-def unit_of(order: pl.Series, name: str) -> str:
+def unit_of(order: pl.Series, name: str, needed: bool) -> str:
     """What one order column was read as, in words; numbers that are no times are refused where it is called as times.
 
-    All numbers of such a column must be in one unit, and none absurd.
+    All numbers of such a column must be in one unit, and none absurd. `needed`, whether it is seconds that count, and
+    not the order alone.
     """
     if not order.dtype.is_numeric():
         return _said_of_text(order)
     numbers = order.cast(pl.Float64).to_numpy()
+    if _power(order) == -1:
+        return "milliseconds, by its name"
     if order.name.strip().lower() not in TIMES and not since_1970(numbers):
-        return ""
+        return clock.UNITS[0] if needed else ""
     powers = clock.powers(numbers)
     unit = int(powers[0]) if numbers[0] >= _EPOCH else -1
     wrong = powers >= len(clock.UNITS)
     if unit >= 0:
         wrong |= (powers != unit) | (numbers < 0)
-    said = "numbers, from the least to the greatest" if unit < 0 else "seconds since 1970"
-    said = clock.UNITS[unit] if 0 < unit < len(clock.UNITS) else said
+    said = clock.UNITS[0] if needed else IN_ORDER
+    if 0 <= unit < len(clock.UNITS):
+        said = clock.UNITS[unit] if unit else "seconds since 1970"
     if wrong.any():
         known = 0 <= unit < len(clock.UNITS)
         expected = f"{said} like that of row 1" if known else "seconds, or in milli-, micro- or nanoseconds since 1970,"
@@ -169,6 +180,82 @@ def _said_of_text(order: pl.Series) -> str:
         first = bool((order.str.extract(_SLASHES, 1).cast(pl.Int64, strict=False) > 12).any())
         return f"dates as {'day/month' if first else 'month/day'}/year, taken for UTC"
     if not order.str.contains(r"[T ]\d{1,2}:\d{2}").any():
-        return "ISO 8601 dates"
+        return "ISO 8601 weeks" if order.str.contains("W").all() else "ISO 8601 dates"
     zoned = order.str.contains(r":\d{2}.*([zZ]|[+-]\d{2}:?\d{2})( \d{4})?$")
     return "ISO 8601 times" if zoned.all() else "ISO 8601 times, those without a zone as UTC"
+
+
+def no_mean() -> str:
+    """What to do where the mean of a slot is asked of names."""
+    return (
+        f"the mean of a slot needs numbers that are cut ({option('bins')}, {option('levels')} or {option('grid')}); "
+        f"choose {option('slot', 'last')} or {option('slot', 'most')}"
+    )
+
+
+def resampled(events: pl.DataFrame, order: pl.Series, times: Floats, slots: Slots, name: str) -> pl.DataFrame:
+    """One row for each slot of each stream, in the order of time.
+
+    Within a slot users go by their names: the order of their events does not show. A slot without events says
+    `NOTHING`, or where values are numbers, or are to be held, goes on with the last one (before the first one of a
+    padded stream: with the first).
+
+    Parameters:
+        events: user, value (or value0 and value1), order and row, in their order.
+        order, times: of each event, as it came and in seconds.
+        slots: how long they are, and what stands for several events.
+        name: what messages call the file.
+    """
+    values = [column for column in events.columns if column.startswith("value")]
+    table = events.select("user", pl.Series("slot", slots.numbers(times)), *values, "row")
+    found = _disclosed(table, values, slots.rule, name).sort("user", "slot")
+    rows = _all_slots(found, slots, name).join(found, on=["user", "slot"], how="left", maintain_order="left")
+    if rows[values[0]].dtype == pl.String and slots.empty != "hold":
+        rows, values = rows.with_columns(pl.col(values[0]).fill_null(NOTHING)), []
+    rows = rows.with_columns(pl.col(*values, "row").forward_fill().backward_fill().over("user")).sort("slot", "user")
+    stamps = _stamps(rows["slot"].to_numpy() * slots.step, order)
+    return rows.drop("slot").with_columns(stamps.rename("order"))
+
+
+def _disclosed(table: pl.DataFrame, values: list[str], rule: str, name: str) -> pl.DataFrame:
+    """What stands for the events of each slot that has some."""
+    place = ["user", "slot"]
+    if rule == "mean":
+        if not all(table[value].dtype.is_numeric() for value in values):
+            raise DataError(f"{name}: {no_mean()}")
+        return table.group_by(place).agg(pl.col(*values).mean(), pl.col("row").last())
+    if rule == "most":  # of several that are as frequent the one that came last
+        often = table.with_row_index("at").group_by([*place, *values])
+        table = often.agg(pl.len().alias("often"), pl.col("at").max(), pl.col("row").last()).sort("often", "at")
+    return table.group_by(place, maintain_order=True).agg(pl.col(*values, "row").last())
+
+
+def _all_slots(found: pl.DataFrame, slots: Slots, name: str) -> pl.DataFrame:
+    """Every slot of every stream from its first to its last, or with `pad` from the first of all to the last of all."""
+    spans = found.group_by("user", maintain_order=True).agg(first=pl.col("slot").min(), last=pl.col("slot").max())
+    if slots.pad:
+        spans = spans.with_columns(pl.col("first").min(), pl.col("last").max())
+    total = float((spans["last"] - spans["first"] + 1).cast(pl.Float64).sum())
+    if total > MOST_ROWS:
+        raise InputError(
+            f"{name}: slots of {slots.seconds:g} s would be {total:,.0f} rows, more than {MOST_ROWS:,}; take longer "
+            "slots, or check that times are in seconds"
+        )
+    return spans.select("user", slot=pl.int_ranges("first", pl.col("last") + 1)).explode("slot")
+
+
+def _stamps(micros: Ints, like: pl.Series) -> pl.Series:
+    """The beginnings of slots in the form in which the times of the file came."""
+    times = pl.Series(like.name, micros)
+    if like.dtype == pl.String:
+        return times.cast(pl.Datetime("us")).dt.strftime("%Y-%m-%dT%H:%M:%S%.fZ")
+    if like.dtype == pl.Date:
+        return times.cast(pl.Datetime("us"))
+    if like.dtype.is_temporal():
+        parts = {"ns": times * 1000, "us": times, "ms": times // 1000}
+        return parts[getattr(like.dtype, "time_unit", "ns")].cast(like.dtype)
+    power = abs(_power(like))
+    if power == 3:
+        return times * 1000
+    parts_of = 10 ** (6 - 3 * power)
+    return times / parts_of if (micros % parts_of).any() else times // parts_of

@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -29,12 +29,11 @@ from seqveil.engine.policy import Policy
 from seqveil.engine.secrets import SecretTotal
 from seqveil.interfaces.files import writing
 from seqveil.interfaces.files.events import Progress, symbol_events
-from seqveil.interfaces.files.fit import ColumnWords, origin_in_words
+from seqveil.interfaces.files.fit import origin_in_words
 from seqveil.interfaces.files.received import Received, paired, received
 from seqveil.interfaces.files.release import CALL_ROWS
-from seqveil.interfaces.files.released import CHECK_ON_PEOPLE, ReleasedRows, model_check
 from seqveil.interfaces.files.table import FilePath, as_kind, as_polars, chain_of
-from seqveil.interfaces.files.writing import CONFIDENCE
+from seqveil.interfaces.files.writing import CHECK_ON_PEOPLE, CONFIDENCE, ReleasedRows, model_check
 from seqveil.interfaces.sentences import CHECKS
 from seqveil.receiver.audit import Audit, Report
 from seqveil.receiver.decode import decode_steps, observe_sized
@@ -49,6 +48,10 @@ TOGETHER = 1 << 25  # numbers that the distributions of one batch of streams may
 WORTH_A_CALL = 1 << 14  # numbers of distributions that are turned into estimates together
 LONGEST = 1 << 29  # numbers that the distributions of one stream may take
 SHOWN = 20  # rows of a table on the terminal
+
+
+def _silent(*_: int) -> None:
+    """Where nobody asks how far it is."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -155,8 +158,7 @@ def audit(
     delta: float = 1e-6,
     html: FilePath | None = None,
     attack: FilePath | None = None,
-    progress: Progress | None = None,
-    **columns: Unpack[ColumnWords],
+    progress: Progress = _silent,
 ) -> Audited:
     """Check what releases leaked, exactly, and whether these people follow the model, as `seqveil audit` does.
 
@@ -175,26 +177,22 @@ def audit(
         delta: failure probability of the (ε, δ) total.
         html: also write a page for whoever answers for data protection.
         attack: with `html`, a file of what `seqveil attack --json` printed.
-        progress: called with the number of rows done.
-        columns: what they are called, where no side file says it.
+        progress: called with how many more rows are done, and how many there are.
     """
     chain, asked = chain_of(model), [secrets] if isinstance(secrets, Secret) else list(secrets)
     if attack is not None and html is None:
         raise InputError(f"{option('attack')} goes with {option('html')}, whose page says what an attacker got")
-    found = received(released, chain, policy, meta, **columns)
+    found = received(released, chain, policy, meta)
     found = replace(found, clock=any(secret.follows_clock for secret in asked))
     taken, side = Audit(found.setting, secrets=asked), found.meta
-    used = (_audit_batches if found.setting.in_batches else _audit_symbols)(found, taken, progress or _silent)
+    progress(0, found.codes.size)
+    used = (_audit_batches if found.setting.in_batches else _audit_symbols)(found, taken, progress)
     report = taken.report(delta, found.unchanged(used), model_check(found.setting, *found.symbols))
     unseeded = None if side is None else side.get("seed") is None and side.get("private") is True
     audited = Audited(replace(report, unseeded=unseeded, read=found.events.taken.sentence), chain)
     if html is not None:
         _write_page(html, released, audited, side, attack, meta)
     return audited
-
-
-def _silent(rows: int) -> None:
-    """Where nobody asks how far it is."""
 
 
 def _audit_symbols(found: Received, taken: Audit, progress: Progress) -> Floats:
@@ -282,8 +280,7 @@ def decode(
     truth: Any = None,
     histogram: FilePath | None = None,
     format: str | None = None,
-    progress: Progress | None = None,
-    **columns: Unpack[ColumnWords],
+    progress: Progress = _silent,
 ) -> Estimates:
     """The best estimate of every row's true value, as `seqveil decode` gives it, in a frame of the kind that came.
 
@@ -291,25 +288,26 @@ def decode(
     model that all of this rests on.
 
     Parameters:
-        released, model, policy, meta, columns: as in `audit`.
+        released, model, policy, meta: as in `audit`.
         out: a file to write to instead.
         online: use the releases up to each row (or its batch) only.
         distortion: what the estimate minimises; by default that of the release.
         truth: the raw rows, to say how many estimates are right.
         histogram: a file for how often each symbol is expected to have occurred.
         format: of standard output.
-        progress: called with the number of rows done.
+        progress: called with how many more rows are done, and how many there are.
     """
     chain = chain_of(model)
     for place in (out, histogram):
         if place is not None:
             writing.check_place(place, [released, model, truth, meta], format if place == "-" else None)
-    found = received(released, chain, policy, meta, **columns)
+    found = received(released, chain, policy, meta)
     alphabet, events = chain.alphabet, found.events
     loss = found.setting.distortion if distortion is None else resolve(distortion, alphabet)
     disclosed = None if truth is None else _truth(found, truth)
     sheet = _Sheet(found, loss)
-    (_decode_batches if found.setting.in_batches else _decode_symbols)(found, sheet, online, progress or _silent)
+    progress(0, found.codes.size)
+    (_decode_batches if found.setting.in_batches else _decode_symbols)(found, sheet, online, progress)
     more = {CONFIDENCE: sheet.confidence}
     table = writing.rows_frame(events.reading, events.users, events.order, alphabet, sheet.estimates, more)
     table = table[np.argsort(events.frame["row"].to_numpy(), kind="stable")]  # as the rows stood in what came
@@ -540,8 +538,7 @@ def stats(
     per: int | None = None,
     top: int = 5,
     method: str = "auto",
-    progress: Progress | None = None,
-    **columns: Unpack[ColumnWords],
+    progress: Progress = _silent,
 ) -> Statistics:
     """How often values occurred and how long they lasted, with intervals, as `seqveil stats` estimates it.
 
@@ -552,20 +549,20 @@ def stats(
     without intervals, a symbol that they hardly reveal has no estimate. Intervals by "design" rest on no model.
 
     Parameters:
-        released, model, policy, meta, columns: as in `audit`.
+        released, model, policy, meta: as in `audit`.
         confidence: of every interval.
         per: also count for every so many events of a stream.
         top: how many of the most frequent symbols to name.
         method: "auto", "design", "learned" or "model" (docs/receiver.md).
-        progress: called with the number of rows done.
+        progress: called with how many more rows are done, and how many there are.
     """
     chain = chain_of(model)
-    found = received(released, chain, policy, meta, **columns)
+    found = received(released, chain, policy, meta)
+    progress(0, found.codes.size)
     options: dict[str, Any] = {"confidence": confidence, "window": per, "top": top, "method": method}
     who, codes, times, used = found.symbols
     summary = summarise(found.setting, who.tolist(), codes, times, used, **options)
     check = model_check(found.setting, who, codes, times, used)
-    (progress or _silent)(found.codes.size)
     one_chain = chain.size == chain.n  # else the model itself says that one chain of order 1 does not describe people
     read_rightly = one_chain or summary.method == "model"
     supported = summary.method == "design" or (check.fits is not False and read_rightly)

@@ -28,9 +28,8 @@ from seqveil.engine.terms import OTHER_MODEL, Terms
 from seqveil.interfaces.files import writing
 from seqveil.interfaces.files.events import OTHER_RELEASE, Events, ranks, read_events, value_type_of
 from seqveil.interfaces.files.release import gaps, loaded_policy
-from seqveil.interfaces.files.released import Meta, ReleasedRows
 from seqveil.interfaces.files.table import FilePath, as_polars, file_name
-from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT, PATH, SAME_PATH
+from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT, PATH, SAME_PATH, Meta, ReleasedRows
 
 ADOPTED = (
     "the release went on with another model after `seqveil state adopt`, so no one model says how it was drawn; its "

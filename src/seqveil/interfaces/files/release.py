@@ -24,7 +24,7 @@ from seqveil.core.alphabet import UNKNOWN, WITHHELD, Alphabet, OnMissing, OnUnkn
 from seqveil.core.bulk import places_within
 from seqveil.core.errors import DataError, InputError, SeqveilError, option
 from seqveil.core.files import Reading
-from seqveil.core.kernel import Floats, Ints
+from seqveil.core.kernel import Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import KeyedRandomness, randomness
 from seqveil.core.results import plain
@@ -39,9 +39,8 @@ from seqveil.engine.upkeep import key_for
 from seqveil.interfaces.choosing import held_out_check, said_of_check
 from seqveil.interfaces.files import writing
 from seqveil.interfaces.files.events import Events, Progress, ranks, symbol_events
-from seqveil.interfaces.files.released import Meta, ReleasedFile, ReleasedRows, Shown, guarantee, model_check
 from seqveil.interfaces.files.table import FilePath, as_kind, as_polars, chain_of
-from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT, PATH, SAME_PATH
+from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT, PATH, SAME_PATH, Meta, ReleasedFile, ReleasedRows
 from seqveil.receiver.audit import ROUNDING
 from seqveil.receiver.drift import NOT_ASKED, ModelCheck
 
@@ -51,22 +50,7 @@ GROUP, SLOW_GROUP = 2000, 64  # rows of a transaction with a state file, and of 
 INPUT = "release: input"  # the position in a state file: what it was begun with
 THIS_FILE = "the trait's total covers this file only; released elsewhere too, a person's totals add up"
 SEEDED = "seeded, so NOT private: whoever knows the seed can undo the release"
-REPEATED = (
-    "events",
-    "users",
-    "releases",
-    "held",
-    "stopped",
-    "private",
-    "leakage",
-    "composition",
-    "words",
-    "guarantee",
-    "grade",
-    "grade_why",
-    "check",
-)  # fmt: skip -- of the account, in every side file
-WHERE_THERE = ("withheld", "times", "whole_sequence")  # and those that stand there where they say something
+NOT_KEPT = {"earlier", "erased", "read", "made_public", "model_check", "warnings", "warning"}  # in the side file
 
 
 class ReleaseWords(TypedDict, total=False):
@@ -84,8 +68,8 @@ class ReleaseWords(TypedDict, total=False):
     key: FilePath | bytes | None  # of the state file: an event that is drawn again comes out the same
     must_exist: bool  # refuse a state file that is missing or empty, rather than begin one
     seed: int | None  # for research; it marks the release as not private
-    progress: Progress | None  # called with the number of rows done
-    shown: Shown | None  # is given, in lines, what follows from raw data, so that only a terminal shows it
+    progress: Progress | None  # called with how many more rows are done, and how many there are
+    shown: writing.Shown | None  # is given, in lines, what follows from raw data, so that only a terminal shows it
 
 
 def release(
@@ -138,25 +122,20 @@ class Units:
     places: Ints  # where the events of all units, one after another, stand among all events
     ends: Ints  # how many events there are up to the end of each unit
     seqs: Ints  # the number of each unit in its user's stream
-    full: int  # how many of them no later event could belong to: the others are short last batches
 
     @classmethod
     def of(cls, who: Ints, setting: Terms) -> Units:
         """The units of events in their order: full batches as they fill up, then those that are short at the end."""
         if not setting.in_batches:
             places = np.arange(who.size)
-            return cls(places, places + 1, ranks(who), who.size)
+            return cls(places, places + 1, ranks(who))
         places, within = np.argsort(who, kind="stable"), places_within(np.bincount(who))
         starts = np.flatnonzero(within % setting.batch == 0)
         sizes = np.diff(starts, append=who.size)
         short = sizes < setting.batch
         order = np.lexsort([np.where(short, places[starts], places[starts + sizes - 1]), short])
         joined = np.concatenate([places[starts[k] : starts[k] + sizes[k]] for k in order.tolist()])
-        seqs = within[starts[order]]
-        return cls(joined, np.cumsum(sizes[order]), seqs // setting.batch, int((~short).sum()))
-
-    def __len__(self) -> int:
-        return self.ends.size
+        return cls(joined, np.cumsum(sizes[order]), within[starts[order]] // setting.batch)
 
     @property
     def sizes(self) -> Ints:
@@ -168,25 +147,19 @@ class Units:
         """The place of the last event of each."""
         return self.places[self.ends - 1]
 
-    def part(self, begin: int, end: int) -> Units:
-        """Those from one to another."""
-        first, beyond = (int(self.ends[k - 1]) if k else 0 for k in (begin, end))
-        full = max(0, min(self.full, end) - begin)
-        return Units(self.places[first:beyond], self.ends[begin:end] - first, self.seqs[begin:end], full)
-
     def parts(self, rows: int) -> Iterator[Units]:
         """All of them in parts of about so many rows."""
-        begin = 0
-        while begin < len(self):
-            before = int(self.ends[begin - 1]) if begin else 0
+        begin = before = 0
+        while begin < self.ends.size:
             end = max(begin + 1, int(np.searchsorted(self.ends, before + rows, side="right")))
-            yield self.part(begin, end)
-            begin = end
+            beyond = int(self.ends[end - 1])
+            yield Units(self.places[before:beyond], self.ends[begin:end] - before, self.seqs[begin:end])
+            begin, before = end, beyond
 
     def where(self, kept: Any) -> Units:
         """Those that a mask has."""
         sizes = self.sizes
-        return Units(self.places[np.repeat(kept, sizes)], np.cumsum(sizes[kept]), self.seqs[kept], self.full)
+        return Units(self.places[np.repeat(kept, sizes)], np.cumsum(sizes[kept]), self.seqs[kept])
 
 
 def rows_of(units: Units, made: Releases, setting: Terms) -> pl.DataFrame:
@@ -225,7 +198,6 @@ class Run:
         fields = {name: value for name, value in words.items() if name not in names}
         self.setting = policy_of(policy, fields).on(model)
         self.given, self.data, self.out = data, as_polars(data), out
-        self.reading = (model.reading or Reading()).but(self.how.user, self.how.value, self.how.time)
         self.side = None if out is None else writing.side_of(out, self.how.meta)
         self.out_format = self.how.format if out == "-" else None
         self.rows = 0  # of the input
@@ -233,7 +205,6 @@ class Run:
         self.earlier = self.erased = 0
         self.failure: SeqveilError | None = None  # why no more can be released; what was released is kept
         self.check = NOT_ASKED
-        self.digest = ""
         self.marks: Meta = {}  # further facts of the side file
 
     def refuse(self, inputs: Sequence[FilePath]) -> None:
@@ -257,8 +228,13 @@ class Run:
         writing.check_place(self.out, read, self.out_format)
         if self.how.meta is not None and any(writing.same_file(self.how.meta, each) for each in (self.out, *read)):
             raise InputError("the side file would replace another file of this release; choose another name for it")
-        if state is None and not self.how.force:
-            writing.refuse_second(self.out, self.how.meta)
+        there = [path for path in (self.out, self.side) if path is not None and writing.taken(path)]
+        if there and state is None and not self.how.force:
+            # whoever saw the first release and sees the second learns from both, and each spent the whole budget
+            raise InputError(
+                f"{os.path.basename(there[0])}: is there already, and a second release of the same data is a second "
+                f"spend; name another file, or pass {option('force', True)} if nobody was ever shown the first"
+            )
 
     def open_streams(self) -> CodeStreams:
         """The streams to release with: those of the state file, or new ones in memory."""
@@ -277,11 +253,12 @@ class Run:
 
     def go(self) -> ReleasedRows:
         """Release everything, or up to where that fails; then ask the releases whether they fit the model."""
-        alphabet, missing = self.alphabet(), self.how.missing
-        how: dict[str, Any] = {"format": self.how.format, "clock": self.setting.timed}
-        how |= {"holes": "any" if alphabet.hides else "none"} | ({} if missing is None else {"missing": missing})
-        read = symbol_events(self.data, self.setting.model.alphabet, self.reading, **how)
-        if self.how.state is not None:
+        alphabet, model, how = self._alphabet(), self.setting.model, self.how
+        reading = (model.reading or Reading()).but(how.user, how.value, how.time)
+        words: dict[str, Any] = {} if how.missing is None else {"missing": how.missing}
+        words |= {"format": how.format, "clock": self.setting.timed, "holes": "any" if alphabet.hides else "none"}
+        read = symbol_events(self.data, model.alphabet, reading, **words)
+        if how.state is not None:
             self._go_on(read)
         self.events, self.rows = read.in_public_order(together=self.setting.in_batches), read.n
         self._codes, who = self.events.codes(alphabet), self.events.people[1]
@@ -295,17 +272,30 @@ class Run:
         else:
             used = made[EPSILON].to_numpy() if self.setting.in_blocks else None  # where blocks were cut
             times = None if self._times is None else self._times[places]
-            self.check = model_check(self.setting, who[places], codes, times, used)
+            self.check = writing.model_check(self.setting, who[places], codes, times, used)
         found = self._written(made.filter((codes >= 0) | (codes == WITHHELD)))
-        if self.how.shown is not None:
+        if how.shown is not None:
             hidden = int((self._codes == UNKNOWN).sum())
-            found_so = {"missing": self.events.taken.holes}
-            found_so["hidden"] = f"{hidden:,} values outside the alphabet" if hidden else ""
-            self.how.shown([line for line in found_so.items() if line[1]])
+            raw = {"missing": self.events.taken.holes}
+            raw["hidden"] = f"{hidden:,} values outside the alphabet" if hidden else ""
+            how.shown([line for line in raw.items() if line[1]])
         if self.failure is not None:
             self.failure.made = found
             raise self.failure
         return found
+
+    def _alphabet(self) -> Symbols:
+        """The model's, with the policy for raw values."""
+        alphabet, chosen = self.setting.model.alphabet, self.how.on_unknown
+        values = alphabet.values if isinstance(alphabet, Alphabet) and self.setting.withhold else ()
+        if any(value is None or value == "" for value in values):
+            raise InputError(
+                "the alphabet has an empty value, which in a file would look like a release that says nothing; rename "
+                "it, or leave out withhold"
+            )
+        if self.how.missing == "symbol":
+            alphabet.with_missing("symbol")  # refuses it where there is no such symbol
+        return alphabet if chosen is None else alphabet.with_policy(chosen)
 
     def _go_on(self, read: Events) -> None:
         """Refuse a state file that was begun with other rows, and an output that is not its own.
@@ -345,96 +335,79 @@ class Run:
         """The rows of all units, or of those up to where it failed, in the order of the events."""
         parts: list[pl.DataFrame] = []
         sizes = (CALL_ROWS, BATCH_ROWS) if self.how.state is None else (GROUP, min(GROUP, SLOW_GROUP))
+        progress, done = self.how.progress, 0
         for part in units.parts(sizes[self.setting.in_batches]):
+            if progress is not None:
+                progress(done, units.places.size)
             self._release(part, parts)
-            if self.how.progress is not None:
-                self.how.progress(int(part.places.size))
+            done = part.places.size
             if self.failure is not None:
                 break
+        if progress is not None:
+            progress(done, units.places.size)
         return pl.concat(parts).sort("place", maintain_order=True)
 
     def _release(self, part: Units, parts: list[pl.DataFrame]) -> None:
         """Release some units; where that failed in the middle, those that were not taken say so."""
-        kept = self.how.state is not None
+        kept, last = self.how.state is not None, part.last
+        users, raw = self.events.users.gather(last), self._codes[part.places]
+        if users.dtype != pl.String and not users.dtype.is_integer():
+            users = users.cast(pl.String)
+        codes = np.split(raw, part.ends[:-1]) if self.setting.in_batches else raw
+        times = None if self._times is None else self._times[last]
 
         def note(made: Releases) -> Mapping[str, str]:
             """How far the input is released, saved in the transaction of the releases."""
-            self.count(part, made)
+            self._count(part, made)
             return {INPUT: json.dumps(self._begun | self.counted)} if kept else {}
 
         try:
-            made = self.draw(part, self._codes, part.seqs if kept else None, self._times, note)
+            made = self.streams.release(users.to_list(), codes, part.seqs if kept else None, times, note)
         except Erased as error:  # whose rows are left out; all others go on
             gone = {str(user) for user in error.users}
-            rest = part.where([str(user) not in gone for user in self.events.users.gather(part.last).to_list()])
+            rest = part.where([str(user) not in gone for user in users.to_list()])
             self.erased += int(part.places.size - rest.places.size)
-            if len(rest):
+            if rest.ends.size:
                 self._release(rest, parts)
             return
         except SeqveilError as error:
             if not isinstance(error.made, Releases) or (not parts and error.made.refused.all()):
                 raise  # nothing to keep
             self.failure, made = error, error.made
-            self.count(part, made)
+            self._count(part, made)
         parts.append(rows_of(part, made, self.setting))
 
-    def _written(self, made: pl.DataFrame) -> ReleasedRows:
-        """The rows that were disclosed where they were wanted, with their side file."""
-        batches = [made[name] for name in (BATCH, PATH) if PATH in made.columns]
-        users = self.events.users.gather(made["place"])
-        self.digest = writing.digest(users, made["code"].to_numpy(), made[EPSILON].to_numpy(), *batches)
-        frame, meta = self.frame(made), self.facts()
-        if self.out is not None:
-            writing.write_frame(self.out, frame, self.out_format, meta, self.how.meta)
-        return ReleasedRows(self.out if self.out is not None else as_kind(self.given, frame), self.account, meta)
-
-    def alphabet(self) -> Symbols:
-        """The model's, with the policy for raw values."""
-        alphabet, chosen = self.setting.model.alphabet, self.how.on_unknown
-        values = alphabet.values if isinstance(alphabet, Alphabet) and self.setting.withhold else ()
-        if any(value is None or value == "" for value in values):
-            raise InputError(
-                "the alphabet has an empty value, which in a file would look like a release that says nothing; rename "
-                "it, or leave out withhold"
-            )
-        if self.how.missing == "symbol":
-            alphabet.with_missing("symbol")  # refuses it where there is no such symbol
-        return alphabet if chosen is None else alphabet.with_policy(chosen)
-
-    def draw(self, units: Units, codes: Ints, seqs: Ints | None, times: Floats | None, note: Any = None) -> Releases:
-        """Release some units of the events; `note` is given what came of them, and says what is kept with them."""
-        last, raw = units.last, codes[units.places]
-        users = self.events.users.gather(last)
-        if users.dtype != pl.String and not users.dtype.is_integer():
-            users = users.cast(pl.String)
-        parts = np.split(raw, units.ends[:-1]) if self.setting.in_batches else raw
-        return self.streams.release(users.to_list(), parts, seqs, None if times is None else times[last], note)
-
-    def count(self, units: Units, made: Releases) -> None:
+    def _count(self, units: Units, made: Releases) -> None:
         """Count what came of some units, those apart that an earlier run counted."""
-        new = ~made.replayed
+        new, sizes = ~made.replayed, units.sizes
         held = made.leakages <= ROUNDING if self.setting.in_batches else made.held
         self.counted["held"] += int((held & new).sum())
         self.counted["withheld"] += int(((made.codes == WITHHELD) & new).sum())
-        self.counted["stopped"] += int(units.sizes[(made.codes == NOTHING) & new].sum())
-        self.erased += int(units.sizes[made.codes == EARLIER].sum())
-        self.earlier += int(units.sizes[made.replayed & (made.codes != EARLIER)].sum())
+        self.counted["stopped"] += int(sizes[(made.codes == NOTHING) & new].sum())
+        self.erased += int(sizes[made.codes == EARLIER].sum())
+        self.earlier += int(sizes[made.replayed & (made.codes != EARLIER)].sum())
 
-    def frame(self, made: pl.DataFrame) -> pl.DataFrame:
-        """The rows of `rows_of` as they are written, with the ε of each where there is one."""
+    def _written(self, made: pl.DataFrame) -> ReleasedRows:
+        """The rows that were disclosed where they were wanted, with their side file."""
         own, codes = self.events.at(made["place"].to_numpy()), made["code"].to_numpy()
-        more = made.drop("place", "code", *([EPSILON] if self.setting.unbounded else []))
-        return writing.rows_frame(
-            self.events.reading, own.users, own.order, self.setting.model.alphabet, codes, more.to_dict()
-        )
+        batches = [made[name] for name in (BATCH, PATH) if PATH in made.columns]
+        digest = writing.digest(own.users, codes, made[EPSILON].to_numpy(), *batches)
+        more = made.drop("place", "code", *([EPSILON] if self.setting.unbounded else [])).to_dict()
+        frame = writing.rows_frame(own.reading, own.users, own.order, self.setting.model.alphabet, codes, more)
+        meta = self._facts(digest)
+        if self.out is not None:
+            writing.write_frame(self.out, frame, self.out_format, meta, self.how.meta)
+        return ReleasedRows(self.out if self.out is not None else as_kind(self.given, frame), self.account, meta)
 
     @cached_property
     def account(self) -> ReleasedFile:
         """What was released, and what that leaked."""
         setting, found = self.setting, self.streams.accounts()
         disclosed, traits = tuple(self.streams.secrets()), any(secret.kind == "trait" for secret in setting.secrets)
-        undone = self.check.rejection if self.private else SEEDED
-        risk = Risk.of(setting, found, disclosed, doubts=self.check.doubts, support=self.check.support, undone=undone)
+        asked: dict[str, Any] = {}
+        if self.check.fits is not None:
+            asked = {"doubts": self.check.doubts, "support": self.check.support, "undone": self.check.rejection}
+        risk = Risk.of(setting, found, disclosed, **asked | ({} if self.private else {"undone": SEEDED}))
         taken = self.events.taken
         return ReleasedFile(
             events=self.rows,
@@ -445,7 +418,7 @@ class Run:
             composition=float(found.epsilon_spent.max(initial=0.0)),
             ldp=float(found.ldp.max(initial=0.0)),
             private=self.private,
-            guarantee="; ".join([guarantee(setting), *([THIS_FILE] if traits else [])]),
+            guarantee="; ".join([writing.guarantee(setting), *([THIS_FILE] if traits else [])]),
             warnings=tuple(self._warnings(found)),
             batch=setting.batch,
             exact=not setting.in_batches,
@@ -482,19 +455,16 @@ class Run:
         if not self.private:
             yield SEEDED
 
-    def facts(self) -> Meta:
+    def _facts(self, digest: str) -> Meta:
         """What the side file says."""
         shown, order = plain(asdict(self.account)), self.events.taken.order
         facts = writing.header(self.setting, self.events.reading, order, self.how.missing, self.how.seed) | self.marks
+        facts |= {name: value for name, value in shown.items() if name not in NOT_KEPT}
         if self.streams.models > 1:  # no receiver can weigh these releases by one model
             facts["models"] = self.streams.models
-        facts |= {name: shown[name] for name in REPEATED}
-        beside = {name: shown[name] for name in WHERE_THERE}
-        beside |= {"unfinished": self.failure is not None, "digest": self.digest}
-        facts |= {name: value for name, value in beside.items() if value}
         if self.account.secrets:
-            facts |= {"secrets": shown["secrets"], "held_out_check": held_out_check(self.setting.model)}
-        return facts
+            facts["held_out_check"] = held_out_check(self.setting.model)
+        return facts | ({"unfinished": True} if self.failure is not None else {}) | {"digest": digest}
 
 
 def _held_out(model: MarkovModel) -> str:

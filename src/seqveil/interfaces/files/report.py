@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
@@ -21,8 +21,8 @@ from seqveil.core.errors import DataError, InputError, option
 from seqveil.core.results import Line, cell_text
 from seqveil.interfaces.choosing import said_of_check
 from seqveil.interfaces.files.fit import origin_in_words
-from seqveil.interfaces.files.released import Meta
 from seqveil.interfaces.files.table import FilePath
+from seqveil.interfaces.files.writing import Meta
 from seqveil.interfaces.sentences import attacked
 
 if TYPE_CHECKING:
@@ -83,61 +83,43 @@ def page(released: FilePath, audited: Audited, meta: Meta | None, attack: FilePa
     written = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     title, short = f"Release report: {path.name}", "".join(f"<li>{escape(text)}</li>" for text in report.words)
     shown = [each for each in audited.lines(named=False) if each[0] not in ("means", "grade", "people")]
-    parts = [
-        f"<h1>{escape(title)}</h1>",
-        f"<p><small>Written {written} by seqveil {escape(__version__)}, from public things alone: no user and no value "
-        "of the data is named here, but for those that declared secrets are about.</small></p>",
-        f'<h2>In short</h2><p class="grade {grade.colour}"><strong>{grade.colour}</strong>: {escape(grade.why)}</p>',
-        f"<ul>{short}</ul>",
-        _section("What was promised", [("guarantee", _text(meta.get("guarantee")))]),
-        _section("What an audit found", [*shown, ("held-out check", f"the model was {said_of_check(audited.model)}")]),
-        _section("What an attacker got", none if attack is None else attack_results(attack)),
-        _section("Settings", _flat(meta["setting"])),
-        _section("Fingerprints", _fingerprints(path, meta)),
-        _section("Claim sheet", _claims(audited, meta), f"Along the questions of {SOURCE}; the wording is ours."),
-    ]
+    with open(path, "rb") as rows:
+        prints = [("released file, SHA-256 of its bytes", hashlib.file_digest(rows, "sha256").hexdigest())]
+    named = {"released rows, digest": "digest", "model": "model", "released by seqveil": "seqveil"}
+    prints += [(name, _text(meta.get(key))) for name, key in named.items()]
+    sections = {
+        "What was promised": [("guarantee", _text(meta.get("guarantee")))],
+        "What an audit found": [*shown, ("held-out check", f"the model was {said_of_check(audited.model)}")],
+        "What an attacker got": none if attack is None else attack_results(attack),
+        "Settings": _flat(meta["setting"]),
+        "Fingerprints": prints,
+        "Claim sheet": _claims(audited, meta),
+    }
+    body = (
+        f"<h1>{escape(title)}</h1>\n<p><small>Written {written} by seqveil {escape(__version__)}, from public things "
+        "alone: no user and no value of the data is named here, but for those that declared secrets are about. The "
+        f"claim sheet goes along the questions of {escape(SOURCE)}; the wording is ours.</small></p>\n<h2>In short</h2>"
+        f'<p class="grade {grade.colour}"><strong>{grade.colour}</strong>: {escape(grade.why)}</p>\n<ul>{short}</ul>\n'
+    )
+    for heading, lines in sections.items():
+        cells = (f'<tr><th scope="row">{escape(name)}</th><td>{escape(text)}</td></tr>\n' for name, text in lines)
+        body += f"<h2>{escape(heading)}</h2><table><tbody>\n{''.join(cells)}</tbody></table>\n"
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
-    body = "\n".join(parts)
     return (
-        f'<!doctype html>\n<html lang="en"><head>{head}<style>{STYLE}</style></head>\n<body><main>\n{body}\n'
+        f'<!doctype html>\n<html lang="en"><head>{head}<style>{STYLE}</style></head>\n<body><main>\n{body}'
         "</main></body></html>\n"
     )
 
 
 def attack_results(path: FilePath) -> list[Line]:
     """What `seqveil attack --json` printed into a file: each verdict with its sentence."""
-    name = os.path.basename(path)
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{name}: no such file; save what `seqveil attack` prints as JSON") from None
-    except (OSError, ValueError):
-        raise InputError(f"{name}: cannot be read as JSON; save what `seqveil attack` prints as JSON") from None
-    attacks = found.get("attacks") if isinstance(found, dict) else None
-    if not isinstance(attacks, list) or not all(_is_attack(one) for one in attacks):
-        raise InputError(f"{name}: is not the result of an attack; save what `seqveil attack` prints as JSON")
-    return [(str(one["verdict"]), text) for one, text in zip(attacks, attacked(attacks), strict=True)]
-
-
-def _is_attack(one: Any) -> bool:
-    texts = isinstance(one, dict) and all(isinstance(one.get(name), str) for name in ("about", "sentence", "verdict"))
-    return texts and isinstance(one.get("guess"), dict | None)
-
-
-def _section(title: str, rows: Sequence[Line], note: str = "") -> str:
-    body = "".join(f'<tr><th scope="row">{escape(name)}</th><td>{escape(text)}</td></tr>\n' for name, text in rows)
-    said = f"<p><small>{escape(note)}</small></p>" if note else ""
-    return f"<h2>{escape(title)}</h2>{said}<table><tbody>\n{body}</tbody></table>"
-
-
-def _fingerprints(path: Path, meta: Meta) -> list[Line]:
-    with open(path, "rb") as rows:
-        digest = hashlib.file_digest(rows, "sha256").hexdigest()
-    named = {"released rows, digest": "digest", "model": "model", "released by seqveil": "seqveil"}
-    return [
-        ("released file, SHA-256 of its bytes", digest),
-        *((name, _text(meta.get(key))) for name, key in named.items()),
-    ]
+        attacks = json.loads(Path(path).read_text(encoding="utf-8"))["attacks"]
+        return [(str(one["verdict"]), text) for one, text in zip(attacks, attacked(attacks), strict=True)]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        what = "no such file" if isinstance(error, FileNotFoundError) else "is not the result of an attack"
+        name = os.path.basename(path)
+        raise InputError(f"{name}: {what}; save what `seqveil attack` prints as JSON") from None
 
 
 def _claims(audited: Audited, meta: Meta) -> list[Line]:
@@ -181,10 +163,8 @@ def _flat(setting: Mapping[str, Any], before: str = "") -> list[Line]:
 
 def _text(value: Any) -> str:
     """A value of the side file as text: numbers in four figures."""
-    if value is None:
-        return "not recorded"
+    if isinstance(value, str | float | None):
+        return "not recorded" if value is None else cell_text(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.4g}" if math.isfinite(value) else "no bound"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False)

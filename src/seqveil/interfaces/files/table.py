@@ -18,8 +18,8 @@ import os
 import select
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NoReturn
@@ -34,10 +34,8 @@ FilePath = str | os.PathLike[str]
 Pick = Callable[[Sequence[str]], Sequence[str]]
 
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
-FORMS = {"csv": "CSV", "tsv": "CSV", "jsonl": "JSON lines", "parquet": "Parquet"}
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 FRAME = "the frame"  # what a message calls a frame
-BLOCK_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +49,12 @@ class Table:
 
 
 def read_table(
-    data: FilePath | pl.DataFrame, pick: Pick | None = None, format: str | None = None, wanted: Sequence[str] = ()
+    data: FilePath | pl.DataFrame | Table,
+    pick: Pick | None = None,
+    format: str | None = None,
+    wanted: Sequence[str] = (),
 ) -> Table:
-    """Read a file, standard input for ``-``, or a polars frame.
+    """Read a file, standard input for ``-``, or a polars frame; of a table that was read before take some columns.
 
     Parameters:
         data: a .csv, .tsv, .jsonl, .ndjson or .parquet file, ``.gz`` behind it where it is compressed, or ``-`` (CSV
@@ -70,7 +71,8 @@ def read_table(
     ('CSV with semicolons', [('007', '3'), ('008', '4')])
     """
     if not isinstance(data, str | os.PathLike):
-        found = Table(FRAME, "a frame", data if pick is None else data.select(pick(data.columns)))
+        whole = data if isinstance(data, Table) else Table(FRAME, "a frame", data)
+        found = whole if pick is None else replace(whole, frame=whole.frame.select(pick(whole.frame.columns)))
     else:
         reader = TableReader(file_name(data), format_of(data, format), pick, wanted)
         found = reader.parquet(data) if reader.format == "parquet" else reader.table(_content(data), compressed(data))
@@ -81,19 +83,16 @@ def read_table(
 
 def table_of_bytes(content: bytes, name: str) -> Table:
     """All rows and columns of a file that is in memory, of the format that its name gives."""
-    reader = TableReader(file_name(name), format_of(name, None))
-    if reader.format == "parquet":
-        return reader.parquet(io.BytesIO(content))
-    found = reader.table(content, compressed(name))
-    if reader.width > found.frame.width:
-        reader.refuse("two columns have the same name; rename one of them")
-    return found
+    reader = TableReader(file_name(name), format_of(name, None), strict=True)
+    return (
+        reader.parquet(io.BytesIO(content)) if reader.format == "parquet" else reader.table(content, compressed(name))
+    )
 
 
 def _content(path: FilePath) -> bytes:
     """The bytes of a file or of standard input."""
     if os.fspath(path) == "-":
-        return b"".join(standard_input())
+        return _piped()
     _refuse_no_file(path)
     try:
         return Path(path).read_bytes()
@@ -101,19 +100,19 @@ def _content(path: FilePath) -> bytes:
         raise DataError(f"{file_name(path)}: cannot be opened ({error.strerror}); check its permissions") from None
 
 
-def standard_input() -> Iterator[bytes]:
-    """What comes, as it comes. A signal may reach another thread than this one, so none is waited for without end."""
+def _piped() -> bytes:
+    """Standard input to its end. A signal may reach another thread than this one, so none is waited for for long."""
     try:
         number = sys.stdin.fileno()
     except OSError:  # not a file, as in a test
-        yield sys.stdin.buffer.read()
-        return
+        return sys.stdin.buffer.read()
+    content = bytearray()
     while True:
         if select.select([number], [], [], 0.2)[0]:
             block = os.read(number, 1 << 16)
             if not block:
-                return
-            yield block
+                return bytes(content)
+            content += block
 
 
 def _refuse_no_file(path: FilePath) -> None:
@@ -123,9 +122,11 @@ def _refuse_no_file(path: FilePath) -> None:
         raise DataError(f"{file_name(path)}: no such file; check the path")
 
 
-def file_name(path: FilePath | pl.DataFrame) -> str:
-    """The last part of a path, which is what messages call a file."""
-    return os.path.basename(os.path.normpath(path)) if isinstance(path, str | os.PathLike) else FRAME
+def file_name(data: FilePath | pl.DataFrame | Table) -> str:
+    """What messages call a file: the last part of its path."""
+    if isinstance(data, Table):
+        return data.name
+    return os.path.basename(os.path.normpath(data)) if isinstance(data, str | os.PathLike) else FRAME
 
 
 def compressed(path: FilePath) -> bool:
@@ -158,15 +159,14 @@ def format_of(path: FilePath, format: str | None) -> str:
 
 @dataclass
 class TableReader:
-    """One pass over one file. What its header settles is kept here."""
+    """One pass over one file."""
 
     name: str
     format: str
     pick: Pick | None = None
     wanted: Sequence[str] = ()
-    width: int = 0
+    strict: bool = False  # whether no two columns may have one name, even where all are kept
     separator: str = ","
-    keep: dict[str, str] = field(default_factory=dict)  # of a CSV: position to name
 
     def refuse(self, problem: str) -> NoReturn:
         """Say what is wrong with the file."""
@@ -174,10 +174,8 @@ class TableReader:
 
     def chosen(self, found: Sequence[str]) -> list[str]:
         """The columns to keep."""
-        if self.pick is None:
-            return list(dict.fromkeys(found))
-        kept = list(dict.fromkeys(self.pick(found)))
-        if any(list(found).count(name) > 1 for name in kept):
+        kept = list(dict.fromkeys(found if self.pick is None else self.pick(found)))
+        if (self.pick is not None or self.strict) and any(found.count(name) > 1 for name in kept):
             self.refuse("a column that is needed appears twice in the header; rename one of the two")
         return kept
 
@@ -190,14 +188,23 @@ class TableReader:
         plain = plain.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
         if not plain.strip():
             self.refuse("is empty; pass a file with at least one row")
-        frame = self.json(plain) if self.format == "jsonl" else self.csv(plain.rstrip(b"\r\n"))
-        form = FORMS[self.format] if self.format == "jsonl" else f"CSV with {SEPARATORS[self.separator]}"
-        return Table(self.name, form + ", compressed" * packed, frame, self.format != "jsonl")
+        lines = self.format == "jsonl"
+        frame = self.json(plain) if lines else self.csv(plain.rstrip(b"\r\n"))
+        form = "JSON lines" if lines else f"CSV with {SEPARATORS[self.separator]}"
+        return Table(self.name, form + ", compressed" * packed, frame, not lines)
 
     def csv(self, block: bytes) -> pl.DataFrame:
         """Every kept field as text. A row with a field too many or too few is refused, a blank line skipped."""
-        block = self.header(block)
-        names = [f"c{i}" for i in range(self.width)]
+        found = separator_of(block, self.wanted, "\t" if self.format == "tsv" else ",")
+        if found is None:
+            self.refuse("its fields can be cut in two ways; quote fields that hold a comma, semicolon, tab or bar")
+        self.separator = found
+        end = block.find(b"\n") + 1 or len(block)
+        while block.count(b'"', 0, end) % 2 and end < len(block):
+            end = block.find(b"\n", end) + 1 or len(block)
+        titles = [name.strip() for name in self.csv_rows(block[:end], "the header")[0]]
+        keep = {f"c{titles.index(name)}": name for name in self.chosen(titles)}
+        names, block = [f"c{i}" for i in range(len(titles))], block[end:]
         try:
             head = self.separator.join(names).encode()
             frame = pl.read_csv(head + b"\n" + block, separator=self.separator, infer_schema=False)
@@ -207,64 +214,46 @@ class TableReader:
         inside = 0
         if b'"' in block and frame.height:
             inside = sum(frame.select(pl.all().str.count_matches(self.separator, literal=True).sum()).row(0))
-        if not frame.width or block.count(self.separator.encode()) != frame.height * (self.width - 1) + inside:
-            frame = pl.DataFrame(self.checked_rows(block), dict.fromkeys(names, pl.String), orient="row")
-        return frame.select(list(self.keep)).rename(self.keep)
+        if not frame.width or block.count(self.separator.encode()) != frame.height * (len(names) - 1) + inside:
+            rows = list(filter(None, self.csv_rows(block)))  # slow and strict: the first wrong row is named
+            wrong = next((i for i, row in enumerate(rows) if len(row) != len(names)), None)
+            if wrong is not None:
+                fields = f"{len(rows[wrong])} fields, the header {len(names)}"
+                self.refuse(f"row {wrong + 1} has {fields}; mend or quote it")
+            frame = pl.DataFrame(rows, dict.fromkeys(names, pl.String), orient="row")
+        return frame.select(list(keep)).rename(keep)
 
-    def header(self, block: bytes) -> bytes:
-        """Take the first line off: which columns there are, and which of them are kept."""
-        found = separator_of(block, self.wanted, "\t" if self.format == "tsv" else ",")
-        if found is None:
-            self.refuse("its fields can be cut in two ways; quote fields that hold a comma, semicolon, tab or bar")
-        self.separator = found
-        end = block.find(b"\n") + 1 or len(block)
-        while block.count(b'"', 0, end) % 2 and end < len(block):
-            end = block.find(b"\n", end) + 1 or len(block)
-        names = [name.strip() for name in self.csv_rows(block[:end])[0]]
-        self.keep = {f"c{names.index(name)}": name for name in self.chosen(names)}
-        self.width = len(names)
-        return block[end:]
-
-    def checked_rows(self, block: bytes) -> list[list[str]]:
-        """The rows of a doubtful block that are not blank, by a slow reading that refuses the first wrong row."""
-        rows = list(filter(None, self.csv_rows(block)))
-        for i, row in enumerate(rows):
-            if len(row) != self.width:
-                self.refuse(f"row {i + 1} has {len(row)} fields, the header {self.width}; mend or quote it")
-        return rows
-
-    def csv_rows(self, block: bytes) -> list[list[str]]:
+    def csv_rows(self, block: bytes, where: str = "") -> list[list[str]]:
         """The fields of each row, by the slow and strict parser."""
         rows: list[list[str]] = []
         try:
             rows.extend(csv.reader(io.StringIO(block.decode(), newline=""), delimiter=self.separator, strict=True))
         except UnicodeDecodeError as error:
             lines = block.count(b"\n", 0, error.start)
-            where = f"row {lines + 1}" if self.width else "the header"
-            self.refuse(f"{where} is not UTF-8 text; save the file as UTF-8, or name it for the format it has")
+            row = where or f"row {lines + 1}"
+            self.refuse(f"{row} is not UTF-8 text; save the file as UTF-8, or name it for the format it has")
         except csv.Error:
-            where = f"row {sum(map(bool, rows)) + 1}" if self.width else "the header"
-            self.refuse(f"{where} cannot be read as CSV; close its quotes and double those inside a field")
+            row = where or f"row {sum(map(bool, rows)) + 1}"
+            self.refuse(f"{row} cannot be read as CSV; close its quotes and double those inside a field")
         return rows
 
     def json(self, content: bytes) -> pl.DataFrame:
         """An object a line; a column of several types is text, and NaN is no value."""
-        lines = [line for line in content.splitlines() if line.strip()]
-        rows = [self.json_row(line, row) for row, line in enumerate(lines, 1)]
+        rows: list[dict[str, Any]] = []
+        for row, line in enumerate((line for line in content.splitlines() if line.strip()), 1):
+            try:
+                found = from_json(line)
+                if b"\\u" in line:  # half a character would be the same in all names that have one
+                    json.dumps(found, ensure_ascii=False).encode()
+            except (ValueError, RecursionError):
+                found = None
+            if not isinstance(found, dict):
+                self.refuse(
+                    f"row {row} is not a JSON object of UTF-8 text, each name in it once; mend or remove the line"
+                )
+            rows.append(found)
         kept = self.chosen(list(dict.fromkeys(chain.from_iterable(rows))))
         return pl.DataFrame([self.json_column(name, [row.get(name) for row in rows]) for name in kept])
-
-    def json_row(self, line: bytes, row: int) -> dict[str, Any]:
-        """The object that stands in a line."""
-        try:
-            found = from_json(line)
-            if b"\\u" in line:  # half a character would be the same in all names that have one
-                json.dumps(found, ensure_ascii=False).encode()
-        except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
-            self.refuse(f"row {row} is not a JSON object of UTF-8 text, each name in it once; mend or remove the line")
-        return found
 
     def json_column(self, name: str, values: list[Any]) -> pl.Series:
         """A column in the type of its values; lists only where somebody looks at all columns."""
@@ -295,7 +284,7 @@ class TableReader:
 
         scan = attempt(lambda: pl.scan_parquet(place, glob=False, hive_partitioning=False))
         keep = self.chosen(list(attempt(scan.collect_schema)))
-        return Table(self.name, FORMS[self.format], attempt(scan.select(keep).collect))
+        return Table(self.name, "Parquet", attempt(scan.select(keep).collect))
 
 
 def separator_of(block: bytes, wanted: Sequence[str], usual: str) -> str | None:
@@ -324,21 +313,6 @@ def separator_of(block: bytes, wanted: Sequence[str], usual: str) -> str | None:
     if len(leading) > 1 and max(fits.values())[0] == 0:  # none of the names is there, which is said in its own words
         return usual if usual in leading else leading[0]
     return leading[0] if len(leading) == 1 else None if leading else usual
-
-
-def count_rows(path: FilePath) -> int | None:
-    """About how many rows a file holds, for a progress bar: lines of text, exact for Parquet; None where unknown."""
-    kind = known_format(path) if os.path.isfile(path) and not compressed(path) else None
-    if kind is None:
-        return None
-    if kind == "parquet":
-        try:
-            return int(pl.scan_parquet(Path(path), glob=False).select(pl.len()).collect().item())
-        except (Exception, pl.exceptions.PanicException):
-            return None
-    with open(path, "rb") as stream:
-        lines = sum(block.count(b"\n") for block in iter(lambda: stream.read(BLOCK_BYTES), b""))
-    return max(0, lines - (kind != "jsonl"))
 
 
 def kind_of(data: Any) -> str:

@@ -14,7 +14,7 @@ from seqveil.core.files import Reading
 from seqveil.core.model import MarkovModel
 from seqveil.core.times import NOTHING, Slots
 from seqveil.interfaces.files.events import read_events
-from seqveil.interfaces.files.slots import MOST_ROWS
+from seqveil.interfaces.files.ordering import MOST_ROWS
 
 
 def rows(frame, slots, **more):
@@ -124,6 +124,14 @@ def test_what_is_refused():
     }.items():
         with pytest.raises(InputError, match=said):
             fit_file(events(("a", 2.0, "x")), every_seconds=1, **words)
+
+
+def test_slots_that_are_mostly_empty_are_asked_about():
+    """As when milliseconds are taken for seconds."""
+    rows = events(*((user, 16 * k, "x") for user in "ab" for k in range(60)))
+    asked = "120 rows became 18,882 events, most of them empty slots: are the times in seconds"
+    assert asked in str(fit_file(rows, every_seconds=0.1))
+    assert "empty slots" not in str(fit_file(rows, every_seconds=16))
 
 
 def test_the_model_keeps_the_slots(tmp_path):
