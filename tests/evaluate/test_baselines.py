@@ -20,7 +20,7 @@ from seqveil.evaluate.baselines import mutual_information as mutual_information_
 from seqveil.evaluate.baselines import optimal_ldp as optimal_ldp_mechanism
 from seqveil.evaluate.baselines.mutual_information import arimoto, information, rate_distortion
 from seqveil.evaluate.baselines.optimal_ldp import likeliest
-from seqveil.evaluate.compare.measure import release
+from seqveil.interfaces.trials import release
 
 seeds = st.integers(0, 2**32 - 1)
 EPSILONS = [0.05, 0.3, 1.0, 2.0, 4.0]

@@ -6,7 +6,6 @@ context that does best.
 
 - *log-likelihood a symbol*: how well what came was predicted, 0 at best; its standard error is over people.
 - *error*: how many released symbols are wrong (`optimal`, ε = 1), as the model predicts it and as it turned out.
-- *calibration*: of all symbols predicted with 60 to 70 %, how many came.
 """
 
 from __future__ import annotations
@@ -17,19 +16,18 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seqveil.core import filtering
 from seqveil.core.alphabet import Symbols
 from seqveil.core.bulk import Layout, places_within
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.fitting import SMOOTHING
-from seqveil.core.kernel import Floats, Ints
+from seqveil.core.kernel import Ints
 from seqveil.core.mixture import LEAST_PEOPLE, SWITCH, fit_trait
 from seqveil.core.model import Counts, MarkovModel, fit_mixture
 from seqveil.core.results import ResultTable
 from seqveil.engine.policy import Policy
-from seqveil.interfaces.planning import error_of_mean, measure
+from seqveil.interfaces.trials import error_of_mean, release
 
 AUTO = ("order:1", "order:2", "types:4", "types:16", "types:48")
 HELD_OUT, MOST_HELD_OUT = 0.2, 5_000  # share of the people, and how many at most
@@ -38,9 +36,7 @@ MOST_CONTEXTS = 2_000_000  # runs of three symbols up to which order 2 is tried
 LONGEST = 500  # events of a person that are predicted
 RELEASED_PEOPLE, RELEASED_EVENTS, WIDEST = 500, 50, 200  # for the error; alphabets wider than that are left out
 EPSILON = 1.0
-BINS = 10  # of calibration
 REPORTED = ("context", "people", "symbols", "log_likelihood", "standard_error", "predicted_error", "realised_error")
-_NUMBERS = 1 << 21
 
 Progress = Callable[[float], None]
 
@@ -128,19 +124,6 @@ class Check:
     standard_error: float
     predicted_error: float | None  # None: the alphabet is too wide to measure
     realised_error: float | None
-    by_tenth: list[list[float]]  # for each tenth of probability: how many were predicted so, with what mean; share come
-
-    @property
-    def calibration(self) -> float | None:
-        """Of the symbols predicted with 60 to 70 %, the share that came; None where none was."""
-        many, _, came = self.by_tenth[6]
-        return came if many else None
-
-    @property
-    def miscalibration(self) -> float:
-        """Mean distance between the predicted and the observed share, over all symbols predicted with 5 % or more."""
-        many, predicted, came = np.array(self.by_tenth).T
-        return float((many * np.abs(predicted - came)).sum() / max(1.0, many.sum()))
 
 
 def held_out_check(model: MarkovModel) -> dict[str, Any] | None:
@@ -175,35 +158,13 @@ def check(model: MarkovModel, users: Ints, codes: Ints, context: Context | None 
       seed: of the releases whose errors are counted.
     """
     named = context or Context(model.order, model.types)
-    layout = Layout.of(np.unique(users, return_inverse=True)[1])
-    lengths = np.minimum(layout.lengths, LONGEST)
-    totals, hits, at = np.zeros(lengths.size), np.zeros((3, BINS)), 0
-    for places, long in layout.blocks(most=max(1, _NUMBERS // model.size)):
-        short = np.minimum(long, LONGEST)
-        for distributions, truth in filtering.foresee(model, codes[places[:, : int(short.max())]], short):
-            came = distributions[np.arange(truth.size), truth]
-            with np.errstate(divide="ignore"):
-                totals[at : at + truth.size] += np.log(came)
-            hits += _hits(distributions, came)
-        at += long.size
-    symbols = int(lengths.sum())
-    mean = float(totals.sum() / symbols)
+    rows = np.unique(users, return_inverse=True)[1]
+    totals, lengths = filtering.log_likelihoods(model, rows, codes), np.bincount(rows)
+    mean = float(totals.sum() / codes.size)
     error = error_of_mean(totals, lengths) if np.isfinite(mean) else 0.0
-    errors = _errors(model, layout, codes, seed)
-    by_tenth = np.stack([hits[0], *(hits[1:] / np.maximum(hits[0], 1))], axis=1).tolist()
-    size = (int(model.types), model.transitions, lengths.size, symbols)
-    return Check(named.name, named.title, *size, mean, error, *errors, by_tenth)
-
-
-def _hits(distributions: Floats, came: Floats) -> Floats:
-    """For each tenth of probability: how many symbols were predicted so, the sum of it, and how many came: (3, 10).
-
-    Symbols predicted with less than 5 % are left out: there are many, and none says much.
-    """
-    shown, hit = distributions[distributions >= 0.05], came[came >= 0.05]
-    tenth, tenth_hit = (np.minimum((part * BINS).astype(int), BINS - 1) for part in (shown, hit))
-    parts = ((tenth, None), (tenth, shown), (tenth_hit, None))
-    return np.stack([np.bincount(places, weights, BINS) for places, weights in parts])
+    size = (int(model.types), model.transitions, lengths.size, codes.size)
+    errors = _errors(model, Layout.of(rows), codes, seed)
+    return Check(named.name, named.title, *size, mean, error, *errors)
 
 
 def _errors(model: MarkovModel, layout: Layout, codes: Ints, seed: int) -> tuple[float | None, float | None]:
@@ -216,7 +177,7 @@ def _errors(model: MarkovModel, layout: Layout, codes: Ints, seed: int) -> tuple
     streams = [codes[layout.order[begin : begin + length]] for begin, length in places]
     terms = Policy(epsilon=EPSILON, mechanism="optimal").on(model)
     expected = model.sample(int(np.median(lengths)), len(streams), seed)
-    return measure(terms, expected, seed).error, measure(terms, streams, seed).error
+    return release(terms, expected, seed).error, release(terms, streams, seed).error
 
 
 @dataclass(frozen=True)
@@ -229,11 +190,11 @@ class Choice:
 
     def lines(self) -> list[str]:
         """The comparison on held-out people as it is printed."""
-        heads = ("compared", "log-likelihood", "s.e.", "wrong", "predicted", "60–70 % came", "transitions", "")
+        heads = ("compared", "log-likelihood", "s.e.", "wrong", "predicted", "transitions", "")
         return str(ResultTable("", heads, [self._row(row) for row in self.table])).splitlines()
 
     def _row(self, row: Check) -> tuple[str, ...]:
-        shares = ("–" if s is None else f"{s:.3f}" for s in (row.realised_error, row.predicted_error, row.calibration))
+        shares = ("–" if share is None else f"{share:.3f}" for share in (row.realised_error, row.predicted_error))
         figures = (f"{row.log_likelihood:.4f}", f"{row.standard_error:.4f}", *shares, f"{row.transitions:,}")
         return (row.title, *figures, "taken" if row is self.taken else "")
 
@@ -354,12 +315,6 @@ def people_held_out(people: int, seed: int = 0) -> Ints:
     """Who of so many people is held out, a fifth of them."""
     many = min(MOST_HELD_OUT, max(2, round(HELD_OUT * people)))
     return np.random.default_rng(seed).permutation(people)[:many]
-
-
-def held_out(people: Ints) -> NDArray[np.bool_]:
-    """Which events are of people held out, a fifth of them: (E,). `people` is who each event is of."""
-    names, rows = np.unique(people, return_inverse=True)
-    return np.isin(rows, people_held_out(names.size))
 
 
 def _smallest(table: Sequence[Check]) -> Check:

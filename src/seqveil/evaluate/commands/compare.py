@@ -9,7 +9,7 @@ import typer
 
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.options import check_picture, parse_batches, parse_epsilons
-from seqveil.interfaces.commands.terminal import progress, show, steps
+from seqveil.interfaces.commands.terminal import show, steps
 
 
 @o.option_groups
@@ -62,9 +62,9 @@ def compare(
     check_picture(plot)
     promised, chain = None if policy is None else Policy.load(policy), MarkovModel.load(model)
     bounds = [] if epsilon is None else parse_epsilons(epsilon)
-    with progress(data, "reading") as advance:
-        streams = read_streams(data, chain, people, first, seed, advance)
     with steps(100, "%") as under_way:
+        under_way("reading", 0)
+        streams = read_streams(data, chain, people, first, seed)
         found = made(
             streams,
             chain,

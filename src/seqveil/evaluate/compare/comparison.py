@@ -21,8 +21,8 @@ from seqveil.evaluate.attack.attackers import classifiers
 from seqveil.evaluate.attack.guess import FEWEST
 from seqveil.evaluate.compare.measure import ComparisonRow, SecretFigures, constant, converse, measured
 from seqveil.evaluate.compare.ways import PAPER, Arena, ways
-from seqveil.interfaces.files.events import Progress, symbol_events
 from seqveil.interfaces.files.table import FilePath
+from seqveil.interfaces.trials import read_people
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -198,12 +198,7 @@ def compare(
 
 
 def read_streams(
-    data: FilePath,
-    model: MarkovModel,
-    people: int | None = None,
-    first: int | None = None,
-    seed: int = 0,
-    progress: Progress | None = None,
+    data: FilePath, model: MarkovModel, people: int | None = None, first: int | None = None, seed: int = 0
 ) -> list[Ints]:
     """The codes of each person's events, the first ones where so many are asked for.
 
@@ -214,14 +209,9 @@ def read_streams(
             raise InputError(f"expected --{name} of at least 1, got {value}")
     if seed < 0:
         raise InputError(f"expected a seed that is a whole number ≥ 0, got {seed}")
-    events = symbol_events(data, model.alphabet, model.reading)
-    streams = events.streams(model.alphabet.with_policy("error"))
-    if progress is not None:
-        progress(events.n)
-    names, found = list(streams), list(streams.values())
-    keys = [hashlib.sha256(f"{seed} {name}".encode()).digest() for name in names]
-    drawn = sorted(range(len(found)), key=lambda k: keys[k])[:people]
-    return [found[k][:first] for k in drawn]
+    streams = read_people(data, model)
+    drawn = sorted(streams, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())[:people]
+    return [streams[name][:first] for name in drawn]
 
 
 def _with(sizes: Sequence[int], own: int) -> list[int]:
