@@ -88,7 +88,7 @@ def test_the_attack_finds_what_is_left_out_and_not_what_is_guarded():
     assert len(kept) == 3  # by symbol, and with memory
     assert all(each.verdict != "broken" for each in kept)
     assert max(each.epsilon_at_least for each in kept) <= 0.5 < leaky.epsilon_at_least
-    assert "| broken: " in found.markdown()
+    assert "  broken: " in str(found)
 
 
 @pytest.fixture

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.options import check_picture, parse_batches, parse_epsilons
 from seqveil.interfaces.commands.terminal import show, steps
@@ -34,7 +32,6 @@ def compare(
     attack: Annotated[bool, o.flag("--attack", "Attack each secret, without a model.")] = False,
     plot: Annotated[Path | None, o.option("FILE.png", "Draw error and leakage against ε.")] = None,
     seed: Annotated[int, o.option("N", "Seed of the choice of people and of the randomness.")] = 0,
-    markdown: Annotated[bool, o.flag("--markdown", "Print the table alone, as Markdown.")] = False,
     json: o.Json = False,
 ) -> None:
     """Compare mechanisms on your data: error, leakage, attack.
@@ -79,7 +76,4 @@ def compare(
         )
     if plot is not None:
         found.picture(plot)
-    if markdown:
-        typer.echo(found.markdown())
-    else:
-        show(found, json)
+    show(found, json)

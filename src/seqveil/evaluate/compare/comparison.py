@@ -84,14 +84,6 @@ class Comparison(Result):
         cells = [self._cells(row, marks.get(id(row), "")) for row in made]
         return [ResultTable("", tuple(cells[0]), [tuple(each.values()) for each in cells])] if cells else []
 
-    def markdown(self) -> str:
-        """The table as Markdown, without the times, which differ from run to run."""
-        table = self.tables()[0]
-        kept = [place for place, heading in enumerate(table.headings) if heading != "µs"]
-        rows = ([str(cells[place]) for place in kept] for cells in (table.headings, *table.rows))
-        above, *rest = ("| " + " | ".join(cells) + " |" for cells in rows)
-        return "\n".join([above, "|" + "---|" * len(kept), *rest])
-
     def marks(self) -> dict[int, str]:
         """The rows of least filtered error that keep what they promise, by id: of all at an ε, and of the prompt."""
         found: dict[int, str] = {}

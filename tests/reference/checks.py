@@ -1,9 +1,4 @@
-"""Contract checks that run over every registered mechanism; use them on one of your own before you register it.
-
->>> from seqveil.core import mechanisms
->>> for name in mechanisms.instantaneous():
-...     check_mechanism(mechanisms.get(name), beliefs=50)
-"""
+"""Contract checks that run over every registered mechanism; use them on one of your own before you register it."""
 
 from __future__ import annotations
 
