@@ -364,8 +364,8 @@ class _Sheet:
 def _decode_symbols(found: Received, sheet: _Sheet, online: bool, progress: Progress) -> None:
     """Decode as many streams together as fit, event by event."""
     setting, log = found.setting, found.log
-    drift = Drift(setting) if setting.mechanism.sound else None
     width, layout = setting.model.size + setting.model.n, Layout.of(log.who)
+    drift = Drift(setting, layout.lengths.size) if setting.mechanism.sound else None
     if not online:
         _refuse_long(int(layout.lengths.max(initial=0)), width)
     room = max(1, TOGETHER // width)
