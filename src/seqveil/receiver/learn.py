@@ -94,7 +94,6 @@ class Learned:
 def learn(
     evidence: Evidence,
     alphabet: Symbols | Sequence[Any] | None = None,
-    order: int = 1,
     *,
     start: Chain | None = None,
     strength: float | None = None,
@@ -106,9 +105,9 @@ def learn(
     *Guarantee*: post-processing. The input holds releases and public numbers only, so it costs no budget, however often
     it is done; the chain rules no transition out.
 
-    Parameters: `alphabet` names the symbols (codes 0..n-1 without); `order` m looks m symbols back, its prior being the
-    chain of order m-1; `start` is a chain of order 1 that takes the place of the fitted family F, as for a single user
-    whose prior is the population; `strength` in pseudo-moves a row is otherwise tried on held-out users.
+    Parameters: `alphabet` names the symbols (codes 0..n-1 without); `start` takes the place of the fitted family F, as
+    for a single user whose prior is the population; `strength` in pseudo-moves a row is otherwise tried on held-out
+    users.
 
     >>> truth = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]])
     >>> from seqveil import Policy
@@ -125,24 +124,16 @@ def learn(
     Reference: Baum, Petrie, Soules, Weiss 1970; docs/theory.md, section 10.
     """
     names = symbols_of(alphabet, evidence.n)
-    if evidence.n ** (order + 1) > LARGEST:
-        raise InputError(
-            f"a chain of order {order} over {evidence.n} symbols is too large a table; learn a lower order, or use "
-            "fewer symbols"
-        )
+    if evidence.n**2 > LARGEST:
+        raise InputError(f"a chain over {evidence.n} symbols is too large a table to learn; use fewer symbols")
     centre = start if start is not None else family(_some(evidence).cut(PIECE), names)
-    found: tuple[float, HeldOut | None] = (strength or USUAL, None)
-    for level in range(order):
-        centre = centre.deeper() if level else centre
-        found = _try(evidence, centre, strength)
-        near = climb(_some(evidence).cut(PIECE), centre, centre, found[0], ROUNDS, TOLERANCE)
-        whole_log = evidence.people > TRIED  # most of the way was made on some of the users
-        end = climb(evidence.cut(PIECE), near.chain, centre, found[0], ROUNDS, TOLERANCE) if whole_log else near
-        prior, centre = centre, end.chain
+    weight, earned = _try(evidence, centre, strength)
+    end = climb(_some(evidence).cut(PIECE), centre, centre, weight, ROUNDS, TOLERANCE)
+    if evidence.people > TRIED:  # most of the way was made on some of the users
+        end = climb(evidence.cut(PIECE), end.chain, centre, weight, ROUNDS, TOLERANCE)
     whole = expect(evidence, end.chain)
-    chain = Chain(maximise(whole, prior, found[0]).first, end.chain.rows)  # first symbols are those of whole streams
-    how = (found[0], whole, end.rounds, end.change, end.converged, found[1])
-    return Learned(chain.model(names), chain, *how)
+    chain = Chain(maximise(whole, centre, weight).first, end.chain.rows)  # first symbols are those of whole streams
+    return Learned(chain.model(names), chain, weight, whole, end.rounds, end.change, end.converged, earned)
 
 
 def held_out(evidence: Evidence, chains: Sequence[Chain]) -> HeldOut:
@@ -297,7 +288,7 @@ def _pushed(chain: Chain, plain: Chain, push: float) -> Chain:
 class Region:
     """Radii in total variation: with posterior probability `confidence` every row is within its own, all at once.
 
-    `rows` (n^m,) are the contexts' radii and `first` that of the distribution of the first symbols.
+    `rows` (n,) are the symbols' radii and `first` that of the distribution of the first symbols.
     """
 
     confidence: float
@@ -331,7 +322,7 @@ def region(learned: Learned, evidence: Evidence, confidence: float = 0.95) -> Re
     if size > MOST_PARAMETERS:
         raise InputError(
             f"the region of {size} probabilities is too large to compute (at most {MOST_PARAMETERS}); draw on fewer "
-            "symbols or a lower order"
+            "symbols"
         )
     spread = _spread(learned, evidence)
     apart = np.stack([_distances(chain, other) for other in _draws(chain, spread, DRAWS, 1)])

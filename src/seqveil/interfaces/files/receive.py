@@ -615,7 +615,6 @@ def learn_released(
     released: Any,
     model: MarkovModel | FilePath,
     *,
-    order: int = 1,
     strength: float | None = None,
     confidence: float = 0.95,
     meta: Any = None,
@@ -631,7 +630,7 @@ def learn_released(
     chain = chain_of(model)
     found = received(released, chain, policy, meta)
     evidence = evidence_of(found)
-    learned = learn(evidence, chain.alphabet, order, strength=strength)
+    learned = learn(evidence, chain.alphabet, strength=strength)
     if chain.reading is not None:
         learned = replace(learned, model=learned.model.with_reading(chain.reading))
     small = learned.chain.rows.size + learned.chain.first.size <= MOST_PARAMETERS
