@@ -94,20 +94,27 @@ class Summary:
         """Codes that guarded releases reveal so little of that their counts are those of a chain or model."""
         return () if self.disclosed is None else tuple(np.flatnonzero(self.disclosed < ENOUGH).tolist())
 
-    def without_intervals(self) -> Summary:
-        """The estimates alone, for where what they assume does not hold: no interval, and no symbol surely on top.
+    def known(self, intervals: bool) -> Summary:
+        """What may be said of it; without `intervals` the estimates alone, and no symbol is surely on top.
 
-        A symbol that guarded releases hardly reveal has no estimate either (NaN): it would be a guess.
+        Under the model, or without intervals, a symbol that guarded releases hardly reveal has no estimate (NaN): it
+        would be the model's guess. Its interval holds everything that is possible.
         """
-        gone = np.isin(np.arange(self.histogram.value.size), self.undisclosed)
-        bare: dict[str, Any] = {}
-        for name in ("histogram", "over_time", "transitions", "dwell"):
-            value = getattr(self, name).value
+        learned = intervals and self.method != "model"  # by an interval that no model narrows
+        gone = np.isin(np.arange(self.histogram.value.size), () if learned else self.undisclosed)
+        most = {"histogram": self.events, "over_time": self.in_window[:, None], "transitions": self.events - self.users}
+        found: dict[str, Any] = {}
+        for name in (*most, "dwell"):
+            was, least = getattr(self, name), float(name == "dwell")
+            unknown = gone[:, None] | gone if name == "transitions" else np.broadcast_to(gone, was.value.shape)
+            ends = np.where(unknown, least, was.low), np.where(unknown, most.get(name, math.inf), was.high)
+            value, error = np.where(unknown, np.nan, was.value), np.where(unknown, np.nan, was.error)
             nothing = np.full(value.shape, np.nan)
-            hidden = gone[:, None] | gone if name == "transitions" else gone
-            bare[name] = Estimate(np.where(hidden, np.nan, value), nothing, nothing, nothing)
-        top = (replace(one, low=math.nan, high=math.nan, sure=False) for one in self.top if not gone[one.code])
-        return replace(self, **bare, top=tuple(top), maybe_top=())
+            found[name] = Estimate(value, error, *ends) if intervals else Estimate(value, nothing, nothing, nothing)
+        if not intervals:
+            top = (replace(one, low=math.nan, high=math.nan, sure=False) for one in self.top if not gone[one.code])
+            found |= {"top": tuple(top), "maybe_top": ()}
+        return replace(self, **found)
 
 
 def summarise(

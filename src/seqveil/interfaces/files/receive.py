@@ -494,10 +494,11 @@ class Statistics(Result):
             return []
         which = ", ".join(self._names[code] for code in found.undisclosed[:SHOWN])
         why = "the release keeps declared secrets, and on purpose reveals next to nothing about how often it came"
-        if not self.intervals:
+        if not self.intervals or found.method == "model":
             return [("not known", f"{which}: no estimate; {why}")]
-        rests = {"model": "the model", "learned": "the learned chain"}[found.method]
-        return [("barely known", f"{which}: {why}; figures about it mostly follow {rests}, look at the interval")]
+        return [
+            ("barely known", f"{which}: {why}; figures about it mostly follow the learned chain, look at the interval")
+        ]
 
     def tables(self) -> list[ResultTable]:
         """The most frequent values, the most frequent moves, and the shares over time where they were asked for."""
@@ -569,7 +570,7 @@ def stats(
     one_chain = chain.size == chain.n  # else the model itself says that one chain of order 1 does not describe people
     read_rightly = one_chain or summary.method == "model"
     supported = summary.method == "design" or (check.fits is not False and read_rightly)
-    summary = summary if supported else summary.without_intervals()
+    summary = summary.known(supported)
     figures = {"events": summary.histogram.value, "low": summary.histogram.low, "high": summary.histogram.high}
     figures |= {"mean_run": summary.dwell.value}
     table = writing.symbols_frame(chain.alphabet, found.events.reading, figures)
