@@ -357,7 +357,8 @@ class Walk:
             going = len(after)
             before = self.distributions[at][:going]
             if apart:
-                moves[:going] += before.reshape(going, cases, n).transpose(0, 2, 1) @ after.reshape(going, cases, n)
+                pair = (part.reshape(going, cases, n) for part in (before, after))
+                moves[:going] += np.einsum("ukx,ukz->uxz", *pair)
             else:
                 moves += before.reshape(-1, n).T @ after.reshape(-1, n)
         first = (self.distributions[0] * later).reshape(users, cases, n).sum(1)
