@@ -12,6 +12,7 @@ release may wait. It recommends a policy from what people can answer:
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -372,26 +373,31 @@ def _searched(tried: _Trials, wishes: Wishes) -> tuple[list[PlanRow], PlanRow | 
         totals = tuple(epsilon * length for epsilon in wishes.epsilons)
     ways = _ways(tried, wishes, allowed or totals[len(totals) // 2])
 
-    def rows_at(total: float) -> list[PlanRow]:
-        """A row for each way to spend this total."""
-        found = (wishes.spending(total, way, length) for way in ways)
-        return [tried.row(policy, total) for policy in found if policy is not None]
+    rows: dict[float, list[PlanRow]] = {}
 
-    if wishes.wrong is not None:
-        most = HIGHEST if wishes.secrets else HIGHEST * length
-        ladder = [total for total in LADDER if total <= most]
+    def best(total: float) -> PlanRow:
+        """The row of least error of all ways to spend this total."""
+        found = (wishes.spending(total, way, length) for way in ways)
+        rows[total] = [tried.row(policy, total) for policy in found if policy is not None]
+        return min(rows[total], key=lambda row: row.error)
+
+    tolerated = wishes.wrong
+    if tolerated is not None:  # the least total of the ladder that is enough, by halving
+        ladder = [total for total in LADDER if total <= HIGHEST * (1 if wishes.secrets else length)]
         tried.expected = len(tried.people) + len(ways) * len(ladder).bit_length()
-        rows, chosen = _least(rows_at, wishes, ladder)
+        place = bisect_left(ladder, True, key=lambda total: best(total).error <= tolerated)
+        if place == len(ladder):
+            more = "" if wishes.secrets else ", or let releases wait for later events"
+            raise InputError(f"no policy errs by {tolerated:g} or less on these people; tolerate more{more}")
+        chosen = min(rows[ladder[place]], key=lambda row: row.error)
     else:
-        wanted = sorted({*totals, *([] if allowed is None else [allowed])})
+        wanted = {*totals, *([] if allowed is None else [allowed])}
         tried.expected = len(tried.people) + len(ways) * len(wanted)
-        rows = [row for total in wanted for row in rows_at(total)]
-        if allowed is None:
-            return rows, None
-        chosen = min((row for row in rows if row.total == allowed), key=_error)
-    if wishes.secrets:
-        return rows, chosen
-    return rows, replace(chosen, policy=replace(chosen.policy, budget=Budget(chosen.total)))
+        least = {total: best(total) for total in sorted(wanted)}
+        chosen = None if allowed is None else least[allowed]
+    if chosen is not None and not wishes.secrets:
+        chosen = replace(chosen, policy=replace(chosen.policy, budget=Budget(chosen.total)))
+    return [row for total in sorted(rows) for row in rows[total]], chosen
 
 
 def _ways(tried: _Trials, wishes: Wishes, total: float) -> list[Way]:
@@ -406,28 +412,6 @@ def _ways(tried: _Trials, wishes: Wishes, total: float) -> list[Way]:
             errors[size] = tried.row(policy, total).error
     near = [size for size in errors if errors[size] <= NEAR * min(errors.values())]
     return [*ways, *((size, 1) for size in near[:1])]
-
-
-def _least(
-    rows_at: Callable[[float], list[PlanRow]], wishes: Wishes, totals: Sequence[float]
-) -> tuple[list[PlanRow], PlanRow]:
-    """Rows of totals that halve the ladder, and the one of the least total whose error is tolerated."""
-    rows, found, low, high = list[PlanRow](), None, 0, len(totals)
-    while low < high:
-        middle = (low + high) // 2
-        now = rows_at(totals[middle])
-        best = min(now, key=_error)
-        enough = best.error <= (wishes.wrong or 0.0)
-        found, low, high = (best, low, middle) if enough else (found, middle + 1, high)
-        rows += now
-    if found is None:
-        more = "" if wishes.secrets else ", or let releases wait for later events"
-        raise InputError(f"no policy errs by {wishes.wrong:g} or less on these people; tolerate more{more}")
-    return sorted(rows, key=lambda row: row.total), found
-
-
-def _error(row: PlanRow) -> float:
-    return row.error
 
 
 def _by_secret(terms: Terms, people: Sequence[Ints], costs: dict[int, Floats]) -> tuple[float | None, float | None]:

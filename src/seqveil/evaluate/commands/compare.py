@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.options import check_picture, parse_batches, parse_epsilons
+from seqveil.interfaces.commands.options import parse_batches, parse_epsilons
 from seqveil.interfaces.commands.terminal import show, steps
 
 
@@ -30,7 +30,6 @@ def compare(
         int | None, o.option("N", "Release only the first N events of each stream  [default: all]")
     ] = None,
     attack: Annotated[bool, o.flag("--attack", "Attack each secret, without a model.")] = False,
-    plot: Annotated[Path | None, o.option("FILE.png", "Draw error and leakage against ε.")] = None,
     seed: Annotated[int, o.option("N", "Seed of the choice of people and of the randomness.")] = 0,
     json: o.Json = False,
 ) -> None:
@@ -47,7 +46,7 @@ def compare(
     suppression, which do not. With --attack, classifiers are trained on half of the people to guess the secret, and
     the other half gives a lower bound on the effective ε and a verdict.
 
-    Example: seqveil compare today.csv -m clicks.model --epsilon 0.5,1,2 --plot compare.png
+    Example: seqveil compare today.csv -m clicks.model --epsilon 0.5,1,2
 
     Example: seqveil compare today.csv -m clicks.model --policy policy.toml --attack
     """
@@ -56,7 +55,6 @@ def compare(
     from seqveil.evaluate.compare.comparison import compare as made
     from seqveil.evaluate.compare.comparison import read_streams
 
-    check_picture(plot)
     promised, chain = None if policy is None else Policy.load(policy), MarkovModel.load(model)
     bounds = [] if epsilon is None else parse_epsilons(epsilon)
     with steps(100, "%") as under_way:
@@ -74,6 +72,4 @@ def compare(
             seed=seed,
             show=lambda label, share: under_way(label, 100 * share),
         )
-    if plot is not None:
-        found.picture(plot)
     show(found, json)

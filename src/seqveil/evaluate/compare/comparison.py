@@ -1,4 +1,4 @@
-"""The rows of a comparison, shown as one table, as plain values and as a picture."""
+"""The rows of a comparison, shown as one table and as plain values."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from seqveil.core import mechanisms
 from seqveil.core.distortion import error_name
@@ -23,9 +22,6 @@ from seqveil.evaluate.compare.measure import ComparisonRow, SecretFigures, const
 from seqveil.evaluate.compare.ways import PAPER, Arena, ways
 from seqveil.interfaces.files.table import FilePath
 from seqveil.interfaces.trials import read_people
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 FEWEST_PEOPLE = 4 * FEWEST  # half of them learn, and of each half some have the secret and some do not
 LEGEND: tuple[Line, ...] = (
@@ -124,12 +120,6 @@ class Comparison(Result):
             if self._attacked:
                 cells[f"attack{number}"] = "" if one is None else _attack_cell(one)
         return cells
-
-    def picture(self, path: str | Path | None = None) -> Figure:
-        """Filtered error and worst lift over what is claimed against ε; of each secret error against disclosure."""
-        from seqveil.evaluate.compare.picture import picture
-
-        return picture(self.rows, self.distortion, path)
 
 
 def compare(
