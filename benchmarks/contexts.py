@@ -24,7 +24,7 @@ from seqveil.core.model import TypeCounts
 from seqveil.core.randomness import SystemRandomness
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State, step
-from seqveil.interfaces.choosing import LONGEST, Check, Choice, Context, check, people_held_out
+from seqveil.interfaces.choosing import LONGEST, Check, Choice, CodedEvents, Context, check, people_held_out
 
 Row = dict[str, Any]
 CLICKS, SYMBOLS, TYPES, USERS = 20, 17, 16, 50_000
@@ -66,8 +66,8 @@ def table(streams: Streams) -> list[Row]:
         context, begun = Context.parse(name), time.process_time()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # few people, whose data are public
-            own, few = (streams.users[~held], streams.codes[~held]), streams.least_people
-            model = context.fit(*own, alphabet, least_people=few)
+            own = CodedEvents.of(streams.users[~held], streams.codes[~held])
+            model = own.fit(context, alphabet, np.zeros(0, np.int64), least_people=streams.least_people)
         spent = time.process_time() - begun
         checks.append(check(model, streams.users[held & short], streams.codes[held & short], context))
         rows.append({"context": name, "fit_seconds": spent, "types": model.types, **asdict(checks[-1])})

@@ -91,24 +91,6 @@ class Context:
         changing = f", switch {self.switch}" if self.switch != SWITCH else ""
         return f"{types}order {self.order}{changing}"
 
-    def fit(
-        self,
-        users: Ints,
-        codes: Ints,
-        alphabet: Symbols,
-        smoothing: float = SMOOTHING,
-        seed: int = 0,
-        least_people: int = LEAST_PEOPLE,
-        progress: Progress | None = None,
-    ) -> MarkovModel:
-        """The model of this context fitted to streams: users and codes of all events."""
-        if self.types == 1:
-            counts = Counts(alphabet.n, self.order)
-            counts.add(users, codes)
-            return counts.model(alphabet, smoothing)
-        distribution = (smoothing, seed, least_people, progress)
-        return fit_mixture(users, codes, self.order, self.switch, self.types, alphabet, *distribution)
-
 
 @dataclass(frozen=True)
 class Check:
@@ -148,14 +130,9 @@ def said_of_check(model: MarkovModel) -> str:
 
 
 def check(model: MarkovModel, users: Ints, codes: Ints, context: Context | None = None, seed: int = 0) -> Check:
-    """How well a model predicts the streams of people whom it was not fitted to.
+    """How well a model, called by its context, predicts the streams of people whom it was not fitted to.
 
-    Parameters:
-      model: the model.
-      users: the user of every event, each user's events in their order.
-      codes: their symbols, as codes of the model's alphabet.
-      context: what to call the model.
-      seed: of the releases whose errors are counted.
+    `users` and `codes` are of every event, each user's in their order; `seed` is of the releases whose errors count.
     """
     named = context or Context(model.order, model.types)
     rows = np.unique(users, return_inverse=True)[1]
@@ -241,14 +218,26 @@ class CodedEvents:
         left = Counter(self._labels_without(people_held_out(self.count)))
         return min((left[label] for label in self.labels if label is not None), default=0) >= LEAST_PEOPLE
 
-    def fit(self, context: Context, alphabet: Symbols, without: Ints, **how: Any) -> MarkovModel:
+    def fit(
+        self,
+        context: Context,
+        alphabet: Symbols,
+        without: Ints,
+        smoothing: float = SMOOTHING,
+        seed: int = 0,
+        least_people: int = LEAST_PEOPLE,
+        progress: Progress | None = None,
+    ) -> MarkovModel:
         """The model of a context, fitted to everyone but these people."""
-        if self.trait is None:
-            kept = ~np.isin(self.rows, without)
-            return context.fit(self.rows[kept], self.codes[kept], alphabet, **how)
-        asked = context.order, context.switch, context.types
-        labels = self._labels_without(without)
-        return fit_trait(self.trait, labels, self.rows, self.codes, *asked, alphabet, **how)
+        asked = context.order, context.switch, context.types, alphabet, smoothing, seed, least_people, progress
+        if self.trait is not None:
+            return fit_trait(self.trait, self._labels_without(without), self.rows, self.codes, *asked)
+        kept = ~np.isin(self.rows, without)
+        if context.types > 1:
+            return fit_mixture(self.rows[kept], self.codes[kept], *asked)
+        counts = Counts(alphabet.n, context.order)
+        counts.add(self.rows[kept], self.codes[kept])
+        return counts.model(alphabet, smoothing)
 
     def _labels_without(self, people: Ints) -> list[str | None]:
         left_out = set(people.tolist())
@@ -277,11 +266,9 @@ def choose(
     transitions whose log-likelihood is within one standard error of the best; a context that was named is taken.
 
     Parameters:
-      people: those whom it is to describe.
-      alphabet: the alphabet of their codes.
+      people, alphabet: those whom it is to describe, and that of their codes.
       text: "auto", or a context (`Context.parse`).
-      smoothing: pseudo-count of the common chain, as in `MarkovModel.fit`; above 0, as people held out do what nobody
-        else did.
+      smoothing: as in `MarkovModel.fit`; above 0, as people held out do what nobody else did.
       seed: of the split and the fits; the table is repeatable.
       progress: called with the share that is done, 0 to 1.
     """
@@ -293,21 +280,19 @@ def choose(
     found = candidates(text, alphabet.n, people.count - held.size)
     streams, table = people.streams(held), list[Check]()
 
-    def fitted(context: Context, without: Ints) -> MarkovModel:
-        """A model with this context of all people but those left out."""
-        how: dict[str, Any] = {"smoothing": smoothing, "seed": seed, "progress": part}
-        return people.fit(context, alphabet, without, **how)
-
     def part(share: float) -> None:
         """Tell how far it is, with this share of the candidate under way."""
         if progress is not None:
             progress((len(table) + share) / (len(found) + 1))
 
     for each in found:
-        table.append(check(fitted(each, held), *streams, each, seed))
+        fitted = people.fit(each, alphabet, held, smoothing, seed, progress=part)
+        table.append(check(fitted, *streams, each, seed))
         part(0.0)
-    taken = table[-1] if text != "auto" else _smallest(table)
-    model = fitted(found[table.index(taken)], np.zeros(0, np.int64))
+    best = max(table, key=lambda row: row.log_likelihood)
+    near = [row for row in table if row.log_likelihood >= best.log_likelihood - best.standard_error]
+    taken = table[-1] if text != "auto" else min(near, key=lambda row: row.transitions)
+    model = people.fit(found[table.index(taken)], alphabet, held[:0], smoothing, seed, progress=part)
     return Choice(model.with_origin(_record(model, taken, table)), taken, table)
 
 
@@ -315,12 +300,6 @@ def people_held_out(people: int, seed: int = 0) -> Ints:
     """Who of so many people is held out, a fifth of them."""
     many = min(MOST_HELD_OUT, max(2, round(HELD_OUT * people)))
     return np.random.default_rng(seed).permutation(people)[:many]
-
-
-def _smallest(table: Sequence[Check]) -> Check:
-    best = max(table, key=lambda row: row.log_likelihood)
-    near = [row for row in table if row.log_likelihood >= best.log_likelihood - best.standard_error]
-    return min(near, key=lambda row: row.transitions)
 
 
 def called(model: MarkovModel, taken: Check) -> str:

@@ -201,9 +201,7 @@ def _decode_cases(setting: stream.Terms, followed: Seen, smooth: bool) -> Iterat
     for t in range(len(kept) - 2, -1, -1):
         joint, after = kept[t][0], kept[t + 1][1]
         going = slice(len(after))
-        ahead = after.back(later[going] * after.rows)
-        ahead /= ahead.max((1, 2), keepdims=True)
-        later[going] = filtering.pull(model, ahead.reshape(-1, model.size)).reshape(ahead.shape)
+        later[going] = after.pulled(model, later[going])
         joint[going] *= later[going]
         joint /= joint.sum((1, 2), keepdims=True)
     for t, (joint, _) in enumerate(kept):

@@ -266,6 +266,15 @@ class Says:
         """Likelihoods (..., U, K, S) by the case at the event, as those by the case before it."""
         return self._joined(values, "...bz,abz->...az")
 
+    def pulled(self, model: MarkovModel, later: Floats) -> Floats:
+        """Likelihoods (U, K, S) of all after the event as those of it and all after it, one step of the model back.
+
+        The largest of each stream is 1 before that step.
+        """
+        ahead = self.back(later * self.rows)
+        ahead /= ahead.max((1, 2), keepdims=True)
+        return filtering.pull(model, ahead.reshape(-1, model.size)).reshape(ahead.shape)
+
     def _joined(self, values: Floats, how: str) -> Floats:
         if self.links is None or self.joins is None or self.shown is None:
             return values
