@@ -12,7 +12,7 @@ from reference.streams import released_with_columns
 from seqveil import MarkovModel, Policy, Session, mechanisms
 from seqveil.core.errors import DataError, InputError
 from seqveil.engine.budget import Budget
-from seqveil.receiver.decode import decode_steps, decode_stream, estimates
+from seqveil.receiver.decode import decode_steps, decode_stream
 
 PAIR = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 
@@ -69,13 +69,6 @@ def test_releases_of_another_setting_are_refused():
         decode_stream(PAIR, [None], mechanism="optimal", epsilon=1.0)
     with pytest.raises(DataError, match="budget"):
         decode_stream(PAIR, [0] * 30, mechanism="balanced", epsilon=1.0, budget=Budget(total=0.5, when_spent="stop"))
-
-
-def test_estimates():
-    distributions = np.array([[[0.5, 0.5, 0.0], [0.1, 0.2, 0.7]]])
-    model, _, _ = chain(0)
-    assert estimates(distributions, "hamming", model).tolist() == [[0, 2]]
-    assert estimates(distributions, "absolute", model)[0, 1] == 2
 
 
 def test_nothing_released_is_nothing_decoded():

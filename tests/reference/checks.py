@@ -8,9 +8,11 @@ import numpy as np
 
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import GuaranteeError
-from seqveil.core.kernel import DENOMINATOR, Floats, Kernels
+from seqveil.core.kernel import DENOMINATOR, Floats
 from seqveil.core.mechanisms import Mechanism
 from seqveil.core.randomness import SeededRandomness
+
+EPSILONS = [0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0]
 
 
 def random_beliefs(count: int, n: int, rng: np.random.Generator) -> Floats:
@@ -31,56 +33,37 @@ def check_mechanism(
 ) -> None:
     """Raise GuaranteeError unless the mechanism keeps its contract on random beliefs, alphabets and ε."""
     rng = np.random.default_rng(seed)
-    done = 0
-    while done < beliefs:
+    for done in range(0, beliefs, 50):
         size = int(rng.integers(2, 24)) if n is None else n
-        epsilon = float(rng.choice([0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0]))
-        batch = random_beliefs(min(50, beliefs - done), size, rng)
-        check_kernels(mechanism, batch, epsilon, distortion)
-        done += len(batch)
+        epsilon = float(rng.choice(EPSILONS))
+        check_kernels(mechanism, random_beliefs(min(50, beliefs - done), size, rng), epsilon, distortion)
 
 
 def check_kernels(mechanism: Mechanism, beliefs: Floats, epsilon: float, distortion: Distortion | None = None) -> None:
     """The contract on given beliefs: exact rows, distinct outputs, no dependence on the stack, and the guarantee."""
-    kernels = mechanism.kernels(beliefs, epsilon, distortion)
-    _check_tables(mechanism, kernels)
-    _check_alone(mechanism, kernels, beliefs, epsilon, distortion)
-    if mechanism.sound:
-        # recomputed symbol by symbol from the written-out integers, not by the class under check
-        for user in range(len(beliefs)):
-            _check_lifts(mechanism, kernels.one(user).weights, beliefs[user], epsilon)
-    if mechanism.sound and math.isinf(mechanism.ldp):
-        raise GuaranteeError(f"{mechanism.name} is declared sound, so its LDP level is at most 2ε; declare it")
 
+    def demand(kept: bool, broken: str) -> None:
+        if not kept:
+            raise GuaranteeError(f"{mechanism.name}: {broken}")
 
-def _check_tables(mechanism: Mechanism, kernels: Kernels) -> None:
-    for user in range(len(kernels)):
+    kernels, some = mechanism.kernels(beliefs, epsilon, distortion), len(beliefs) // 2
+    for user, belief in enumerate(beliefs):
         codes, weights = kernels.one(user).codes, kernels.one(user).weights
-        if (weights < 0).any() or (weights.sum(1) != DENOMINATOR).any():
-            raise GuaranteeError(f"{mechanism.name}: a row does not sum to 2**62 exactly")
-        if np.unique(codes).size != codes.size or codes.min() < 0 or codes.max() >= kernels.n:
-            raise GuaranteeError(f"{mechanism.name}: two outputs share a symbol, or one is outside the alphabet")
-
-
-def _check_alone(
-    mechanism: Mechanism, kernels: Kernels, beliefs: Floats, epsilon: float, distortion: Distortion | None
-) -> None:
-    """A user's kernel and draw are the same alone as in a stack: what a receiver recomputes must match bit for bit."""
-    user = len(beliefs) // 2
-    alone = mechanism.kernels(beliefs[user : user + 1], epsilon, distortion)
-    one, other = kernels.one(user), alone.one(0)
-    if one.codes.tolist() != other.codes.tolist() or (one.weights != other.weights).any():
-        raise GuaranteeError(f"{mechanism.name}: a kernel depends on the other users of its stack")
+        demand(bool((weights >= 0).all() and (weights.sum(1) == DENOMINATOR).all()), "a row does not sum to 2**62")
+        distinct = np.unique(codes).size == codes.size and 0 <= codes.min() <= codes.max() < kernels.n
+        demand(distinct, "two outputs share a symbol, or one is outside the alphabet")
+        if mechanism.sound:  # recomputed symbol by symbol from the written-out integers, not by the class under check
+            lifts = weights / np.array([math.fsum(belief * column) for column in weights.T])
+            within = lifts.max() <= math.exp(epsilon) * (1 + 1e-13) and lifts.min() >= math.exp(-epsilon) * (1 - 1e-13)
+            demand(within, f"lifts reach [{lifts.min():.6g}, {lifts.max():.6g}] at ε={epsilon:g}")
+            level = math.log((weights.max(0) / weights.min(0)).max())
+            passed = f"LDP level {level:.6g} passes {mechanism.ldp:g}ε at ε={epsilon:g}"
+            demand(level <= mechanism.ldp * epsilon * (1 + 1e-13), passed)
+    demand(not mechanism.sound or math.isfinite(mechanism.ldp), "a sound one is at most 2ε-LDP; declare it")
+    # a kernel and its draw are the same alone as in a stack: what a receiver recomputes must match bit for bit
+    alone = mechanism.kernels(beliefs[some : some + 1], epsilon, distortion)
+    one, other = kernels.one(some), alone.one(0)
+    same = one.codes.tolist() == other.codes.tolist() and bool((one.weights == other.weights).all())
+    demand(same, "a kernel depends on the other users of its stack")
     drawn = alone.draw(np.zeros(1, np.int64), SeededRandomness(5))
-    if alone.column(drawn)[0, 0] <= 0:
-        raise GuaranteeError(f"{mechanism.name}: an output of weight 0 was drawn")
-
-
-def _check_lifts(mechanism: Mechanism, weights: np.ndarray, belief: Floats, epsilon: float) -> None:
-    marginal = np.array([math.fsum(belief * weights[:, j]) for j in range(weights.shape[1])])
-    lifts = weights / marginal
-    if not (lifts.max() <= math.exp(epsilon) * (1 + 1e-13) and lifts.min() >= math.exp(-epsilon) * (1 - 1e-13)):
-        raise GuaranteeError(f"{mechanism.name}: lifts reach [{lifts.min():.6g}, {lifts.max():.6g}] at ε={epsilon:g}")
-    level = math.log((weights.max(0) / weights.min(0)).max())
-    if level > mechanism.ldp * epsilon * (1 + 1e-13):
-        raise GuaranteeError(f"{mechanism.name}: LDP level {level:.6g} passes {mechanism.ldp:g}ε at ε={epsilon:g}")
+    demand(alone.column(drawn)[0, 0] > 0, "an output of weight 0 was drawn")

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from seqveil.core import filtering
-from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import Sent
@@ -216,8 +215,3 @@ def _in_blocks(seen: Any) -> Floats:
     free = np.where(inside, blocks.skews[:, None] * filtering.clear(blocks.free), states)
     both = np.stack([np.where(inside, filtering.clear(blocks.given), states), free], axis=1)
     return both * np.where(begins[:, None], 1.0, weights)[:, :, None]  # where one begins its rows have the weights
-
-
-def estimates(distributions: Floats, distortion: str | Distortion, model: MarkovModel) -> Ints:
-    """The code of least expected distortion for every row: mode for Hamming, median for absolute, and so on."""
-    return resolve(distortion, model.alphabet).best_guess(distributions)
