@@ -152,7 +152,14 @@ def summarise(
 
     Reference: Kairouz, Bonawitz, Ramage 2016 (inversion); Carter, Kohn 1994 (forward filtering, backward sampling).
     """
-    _check(setting, len(users), codes.size, method)
+    if setting.in_batches:
+        raise InputError("intervals are for releases one by one or in blocks; decode a release in batches instead")
+    if not setting.mechanism.sound:
+        raise InputError(f'mechanism "{setting.mechanism.name}" is not sound; use one that is, such as "optimal"')
+    if len(users) != codes.size or not codes.size:
+        raise InputError(f"expected a user for each of at least one release, got {len(users)} for {codes.size}")
+    if method not in ("auto", "design", "learned", "model"):
+        raise InputError('expected method "auto", "design", "learned" or "model"')
     if not 0.5 <= confidence < 1:
         raise InputError(f"expected a confidence from 0.5 up to 1, got {confidence}")
     if (window is not None and window < 1) or top < 1:
@@ -176,7 +183,8 @@ def summarise(
         public = (None if each is None else each[order] for each in (times, epsilons))
         evidence = Evidence.of_streams(setting, who[order], codes[order], *public)
         drawn = _drawn(setting.model, evidence, slots, under_model)
-        parts, way = drawn.estimates(evidence, z, _ranked if under_model else _spread), _ways(under_model)
+        parts = drawn.estimates(evidence, z, _ranked if under_model else _spread)
+        way = ("model", MODEL) if under_model else ("learned", LEARNED)
         disclosed = drawn.disclosed if setting.guards else None
     histogram, over_time, transitions, dwell = parts
     unknown = None if disclosed is None else disclosed < ENOUGH
@@ -193,23 +201,6 @@ NO_DESIGN_GUARDED = (
     "releases that keep declared secrets cannot be inverted, because they reveal too little about them; use method "
     "learned or model"
 )
-
-
-def _check(setting: Terms, users: int, releases: int, method: str) -> None:
-    """Refuse what intervals cannot be had for."""
-    if setting.in_batches:
-        raise InputError("intervals are for releases one by one or in blocks; decode a release in batches instead")
-    if not setting.mechanism.sound:
-        raise InputError(f'mechanism "{setting.mechanism.name}" is not sound; use one that is, such as "optimal"')
-    if users != releases or not releases:
-        raise InputError(f"expected a user for each of at least one release, got {users} for {releases}")
-    if method not in ("auto", "design", "learned", "model"):
-        raise InputError('expected method "auto", "design", "learned" or "model"')
-
-
-def _ways(under_model: bool) -> tuple[str, str]:
-    """A method with drawn truths, and what it assumes."""
-    return ("model", MODEL) if under_model else ("learned", LEARNED)
 
 
 Parts = tuple[Estimate, Estimate, Estimate, Estimate]  # histogram, over time, transitions, dwell
