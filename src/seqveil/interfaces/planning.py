@@ -381,6 +381,7 @@ def _searched(tried: _Trials, wishes: Wishes) -> tuple[list[PlanRow], PlanRow | 
         rows[total] = [tried.row(policy, total) for policy in found if policy is not None]
         return min(rows[total], key=lambda row: row.error)
 
+    chosen: PlanRow | None
     tolerated = wishes.wrong
     if tolerated is not None:  # the least total of the ladder that is enough, by halving
         ladder = [total for total in LADDER if total <= HIGHEST * (1 if wishes.secrets else length)]

@@ -336,9 +336,9 @@ class Walk:
         """log Pr(releases) a user; keeps the distributions for the way back."""
         self.distributions, self.scales, self.said = list[Floats](), list[Floats](), list[Says]()
         log, said = np.zeros(self.lengths.size), self._says(keep)
-        first, joint = next(said), np.zeros((self.lengths.size, self.evidence.cases, self.chain.n))
-        joint[:, 0] = self.chain.first
-        joint = (first.onward(joint) * first.rows).reshape(self.lengths.size, -1)
+        first, begun = next(said), np.zeros((self.lengths.size, self.evidence.cases, self.chain.n))
+        begun[:, 0] = self.chain.first
+        joint = (first.onward(begun) * first.rows).reshape(self.lengths.size, -1)
         with np.errstate(divide="ignore", invalid="ignore"):
             for distribution, scale in filtering.forward(joint, said, self._onward):
                 if not (scale > 0).all():

@@ -102,12 +102,12 @@ class Summary:
         """
         learned = intervals and self.method != "model"  # by an interval that no model narrows
         gone = np.isin(np.arange(self.histogram.value.size), () if learned else self.undisclosed)
-        most = {"histogram": self.events, "over_time": self.in_window[:, None], "transitions": self.events - self.users}
-        found: dict[str, Any] = {}
-        for name in (*most, "dwell"):
+        most: dict[str, Any] = {"histogram": self.events, "over_time": self.in_window[:, None], "dwell": math.inf}
+        most["transitions"], found = self.events - self.users, dict[str, Any]()
+        for name, highest in most.items():
             was, least = getattr(self, name), float(name == "dwell")
             unknown = gone[:, None] | gone if name == "transitions" else np.broadcast_to(gone, was.value.shape)
-            ends = np.where(unknown, least, was.low), np.where(unknown, most.get(name, math.inf), was.high)
+            ends = np.where(unknown, least, was.low), np.where(unknown, highest, was.high)
             value, error = np.where(unknown, np.nan, was.value), np.where(unknown, np.nan, was.error)
             nothing = np.full(value.shape, np.nan)
             found[name] = Estimate(value, error, *ends) if intervals else Estimate(value, nothing, nothing, nothing)

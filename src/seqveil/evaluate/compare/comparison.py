@@ -14,7 +14,7 @@ from seqveil.core.distortion import error_name
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.model import MarkovModel
-from seqveil.core.results import Line, Result, ResultTable
+from seqveil.core.results import Line, Result, ResultTable, cell_text
 from seqveil.engine.policy import Policy
 from seqveil.evaluate.attack.attackers import classifiers
 from seqveil.evaluate.attack.guess import FEWEST
@@ -104,19 +104,19 @@ class Comparison(Result):
         cells = {
             "mechanism": f"{mark}{' ' * bool(mark)}{'limit: ' * row.limit}{row.label}",
             "ε an event": "" if row.epsilon is None else f"{row.epsilon:g}",
-            "error": error_cell(row.error, row.error_half),
-            "filtered": error_cell(row.filtered, row.filtered_half),
-            "smoothed": error_cell(row.smoothed, row.smoothed_half),
+            "error": _error_cell(row.error, row.error_half),
+            "filtered": _error_cell(row.filtered, row.filtered_half),
+            "smoothed": _error_cell(row.smoothed, row.smoothed_half),
             "worst release": _sides(row.lift_most, row.lift_least) + " ✗" * (row.status == "unsound"),
-            "claims": number_cell(row.claimed),
-            "LDP": number_cell(row.ldp),
+            "claims": log_cell(row.claimed),
+            "LDP": log_cell(row.ldp),
             "worst stream": _sides(row.leakage_most, row.leakage_least),
-            "µs": number_cell(row.micros),
+            "µs": log_cell(row.micros),
         }
         for k in range(len(self._secrets)):
             number, one = f" {k + 1}" if len(self._secrets) > 1 else "", row.secrets[k] if row.secrets else None
-            cells[f"promises{number}"] = "" if one is None else number_cell(one.promised) or "nothing"
-            cells[f"disclosed{number}"] = "" if one is None else disclosed_cell(one)
+            cells[f"promises{number}"] = "" if one is None else log_cell(one.promised) or "nothing"
+            cells[f"disclosed{number}"] = "" if one is None else _disclosed_cell(one)
             if self._attacked:
                 cells[f"attack{number}"] = "" if one is None else _attack_cell(one)
         return cells
@@ -214,52 +214,33 @@ def _check_attack(arena: Arena) -> None:
             )
 
 
-def error_cell(value: float | None, half: float | None) -> str:
-    """A mean and its interval.
+def _error_cell(value: float | None, half: float | None) -> str:
+    """A mean and its interval."""
+    return "±".join(f"{part:.3f}" if part < 10 else f"{part:.3g}" for part in (value, half) if part is not None)
 
-    >>> error_cell(0.5249, 0.0124), error_cell(12.345, 0.5), error_cell(None, None)
-    ('.525±.012', '12.3±.500', '')
+
+def log_cell(value: float | None) -> str:
+    """A log in three figures; below a thousandth it is no leak worth a digit.
+
+    >>> [log_cell(value) for value in (12.345, 1e-7, math.inf, None)]
+    ['12.3', '0', 'no bound', '']
     """
-    return "" if value is None else "±".join(_short(part) for part in (value, half) if part is not None)
-
-
-def _short(value: float) -> str:
-    return f"{value:.3f}".removeprefix("0") if value < 1 else f"{value:.3g}" if value < 1000 else f"{value:.4g}"
-
-
-def number_cell(value: float | None) -> str:
-    """Three figures; a log below a thousandth is no leak worth a digit.
-
-    >>> [number_cell(value) for value in (1234.5, 1.2345, 1e-7, float("inf"))]
-    ['1234', '1.23', '0', 'unbounded']
-    """
-    if value is None:
-        return ""
-    if not math.isfinite(value):
-        return "unbounded"
-    size = abs(value)
-    if size < 1e-3:
-        return "0"
-    return f"{value:.0f}" if size >= 100 else f"{value:.3g}" if size >= 10 else f"{value:.2f}".rstrip("0").rstrip(".")
+    if value is None or not math.isfinite(value):
+        return cell_text(value)
+    return cell_text(float(f"{value:.3g}") if abs(value) >= 1e-3 else 0.0)
 
 
 def _sides(most: float | None, least: float | None) -> str:
-    return "" if most is None or least is None else f"+{number_cell(most)}/-{number_cell(abs(least))}"
+    return "" if most is None or least is None else f"+{log_cell(most)}/-{log_cell(abs(least))}"
 
 
-def disclosed_cell(one: SecretFigures) -> str:
-    """The most that was disclosed about a secret.
-
-    >>> disclosed_cell(SecretFigures("ever:a", "whether a occurs", 0.5, log_odds_worst=math.inf))
-    'unbounded ✗'
-    """
-    if one.log_odds_worst is None:
-        return "no account"
-    return number_cell(one.log_odds_worst) + ("" if one.kept else " ✗")
+def _disclosed_cell(one: SecretFigures) -> str:
+    """The most that was disclosed about a secret."""
+    return "no account" if one.log_odds_worst is None else log_cell(one.log_odds_worst) + " ✗" * (not one.kept)
 
 
 def _attack_cell(one: SecretFigures) -> str:
     if one.attack is None:
         return ""
-    low, seen = f"≥ {number_cell(one.attack.epsilon_at_least)}", one.attack.epsilon_estimate
-    return f"{one.attack.verdict}: {low if seen is None else f'{number_cell(seen)} ({low})'}"
+    low, seen = f"≥ {log_cell(one.attack.epsilon_at_least)}", one.attack.epsilon_estimate
+    return f"{one.attack.verdict}: {low if seen is None else f'{log_cell(seen)} ({low})'}"
