@@ -39,6 +39,7 @@ from seqveil.receiver.inversion import Indicators, dwell, histogram, indicators,
 from seqveil.receiver.learn import learn, region
 
 DRAWN = 200  # truths drawn where releases cannot be inverted
+EACH = 4  # of them are drawn under one learned chain: following the releases takes most of the time
 STRENGTH = 2.0  # pseudo-moves a row that the model of the release counts for
 BLOCK = 4_000_000  # numbers held at once
 LONGEST = 60  # symbols up to which a chain is learned with its uncertainty
@@ -285,16 +286,16 @@ def _drawn(model: MarkovModel, evidence: Evidence, window: Ints, under_model: bo
                 "bins or a coarser grid, or release with randomized_response"
             )
         learned = learn(evidence, model.alphabet, start=_full(model), strength=STRENGTH)
-        chains, newest = region(learned, evidence).chains(DRAWN), np.arange(model.n)
+        chains, newest = region(learned, evidence).chains(-(-DRAWN // EACH)), np.arange(model.n)
     found, generator = _Draws(window, model.n), np.random.default_rng(0)
 
     def truths(events: Ints, lengths: Ints) -> Iterator[Ints]:
-        """True streams drawn given the releases, one from each chain; the last chain gives the rest."""
-        for number in range(DRAWN):
-            if number < len(chains):
-                walk = Walk(chains[number], evidence, events, lengths, newest)
-                walk.forward()
-            yield newest[walk.sample(generator)]
+        """True streams drawn given the releases, as many from each chain."""
+        for number, chain in enumerate(chains):
+            walk = Walk(chain, evidence, events, lengths, newest)
+            walk.forward()
+            for _ in range(number, DRAWN, len(chains)):
+                yield newest[walk.sample(generator)]
 
     for events, lengths in evidence.layout.blocks(max(1, BLOCK // newest.size)):
         found.count(truths(events, lengths), events, lengths)
@@ -309,9 +310,8 @@ def _full(model: MarkovModel) -> Chain:
 
 
 def _spread(drawn: Floats, z: float, least: float, most: float | Floats) -> Estimate:
-    """Mean and interval of drawn values, (S, …), widened for there being S of them only."""
-    count = len(drawn)
-    return _interval(drawn.mean(0), drawn.var(0, ddof=1) * (1 + 1 / count), z, least, most)
+    """Mean and interval of drawn values, (S, …), widened for there being so few chains behind them."""
+    return _interval(drawn.mean(0), drawn.var(0, ddof=1) * (1 + EACH / len(drawn)), z, least, most)
 
 
 def _ranked(drawn: Floats, z: float, least: float, most: float | Floats) -> Estimate:
