@@ -1,7 +1,7 @@
 """Attacks on releases of MSNBC's people: failures that must be found, and promises that nobody should refute.
 
-`python -m benchmarks.attack --plot docs/img/attack.png` draws the tenths of people behind the verdicts; `--people` says
-how many are released where a promise is attacked, as the attackers take most of the time.
+`python -m benchmarks.attack --people N` says how many are released where a promise is attacked, as the attackers take
+most of the time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from seqveil.core.secrets.declared import Compiled
 from seqveil.engine.policy import Policy
 from seqveil.engine.streams import CodeStreams
 from seqveil.engine.terms import Terms
-from seqveil.evaluate.attack import Finding, Findings, attack_secret
+from seqveil.evaluate.attack import Finding, attack_secret
 from seqveil.receiver.evidence import Evidence
 
 FEW, MANY, FITTED, CLICKS, TYPES = 1_000, 6_000, 20_000, 20, 48
@@ -50,12 +50,11 @@ class Attacked:
 
 def run(
     data: Path | None,
-    plot: Path | None = None,
     people: int = MANY,
     epsilons: tuple[float, ...] = EPSILONS,
     planted: bool = True,
 ) -> list[dict[str, Any]]:
-    rows, findings = [], []
+    rows = []
     for same in (False, True) if planted else ():
         name = f"one day of seven at home, {'the same for all' if same else 'everybody their own'} (planted)"
         rows.append(_printed(name, 1.0, attack_secret(*habits(same), 1.0)))
@@ -74,9 +73,6 @@ def run(
                 continue
             found = attacked(each, held[: each.people, : each.clicks], chain, types)
             rows.append(_printed(each.name, each.secret.epsilon, found))
-            findings.append((each.name, epsilon, found))
-    if plot is not None:
-        picture(findings, plot)
     return rows
 
 
@@ -163,23 +159,15 @@ def names_of(data: Path | None) -> list[str]:
     return pl.read_parquet(path)["name"].to_list()
 
 
-def picture(findings: list[tuple[str, float, Finding]], plot: Path) -> None:
-    """One chain and types side by side, for each ε."""
-    drawn = [(f"{name}, ε = {epsilon:g}", found) for name, epsilon, found in findings if "planted" not in name]
-    drawn = [(title, found) for title, found in drawn if "knows" not in title]
-    Findings(tuple(found for _, found in drawn)).picture(plot, [title for title, _ in drawn])
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.attack", description=__doc__)
     parser.add_argument("--data", default=os.environ.get("SEQVEIL_DATA"))
     parser.add_argument("--people", type=int, default=MANY, help="people released where a promise is attacked")
     parser.add_argument("--promises", action="store_true", help="leave the planted failures out")
     parser.add_argument("--epsilon", type=float, action="append", help="again for more; 0.5 and 1 by default")
-    parser.add_argument("--plot", type=Path)
     chosen = parser.parse_args()
     data = None if chosen.data is None else Path(chosen.data)
-    run(data, chosen.plot, chosen.people, tuple(chosen.epsilon or EPSILONS), not chosen.promises)
+    run(data, chosen.people, tuple(chosen.epsilon or EPSILONS), not chosen.promises)
 
 
 if __name__ == "__main__":

@@ -19,11 +19,12 @@ from benchmarks.scale import sticky
 from benchmarks.timing import find
 from seqveil import Alphabet, MarkovModel
 from seqveil.core import compiled
+from seqveil.core.bulk import places_within
 from seqveil.core.fitting import fit_codes
 from seqveil.core.randomness import SystemRandomness
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State, step
-from seqveil.interfaces.choosing import Check, Choice, Context, check, held_out
+from seqveil.interfaces.choosing import LONGEST, Check, Choice, CodedEvents, Context, check, people_held_out
 
 Row = dict[str, Any]
 CLICKS, SYMBOLS, TYPES, USERS = 20, 17, 16, 50_000
@@ -55,19 +56,21 @@ def run(data: Path | None) -> Row:
 
 
 def table(streams: Streams) -> list[Row]:
-    held = held_out(streams.people)
+    names, who = np.unique(streams.people, return_inverse=True)
+    held = np.isin(who, people_held_out(names.size))
+    order = np.argsort(streams.users, kind="stable")
+    short = np.empty(streams.users.size, bool)
+    short[order] = places_within(np.unique(streams.users, return_counts=True)[1]) < LONGEST
     alphabet, rows, checks = Alphabet.codes(streams.n), [], list[Check]()
     for name in streams.contexts:
         context, begun = Context.parse(name), time.process_time()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # few people, whose data are public
-            own, few = (streams.users[~held], streams.codes[~held]), streams.least_people
-            model = context.fit(*own, alphabet, least_people=few)
+            own = CodedEvents.of(streams.users[~held], streams.codes[~held])
+            model = own.fit(context, alphabet, np.zeros(0, np.int64), least_people=streams.least_people)
         spent = time.process_time() - begun
-        checks.append(check(model, streams.users[held], streams.codes[held], context))
+        checks.append(check(model, streams.users[held & short], streams.codes[held & short], context))
         rows.append({"context": name, "fit_seconds": spent, "types": model.types, **asdict(checks[-1])})
-        rows[-1].pop("predicted")
-        rows[-1]["miscalibration"] = checks[-1].miscalibration
     print(f"\n{streams.about}; {np.unique(streams.people).size:,} people, {checks[0].people:,} streams held out")
     head, *lines = Choice(model, max(checks, key=lambda row: row.log_likelihood), checks).lines()
     print(f"  {head:<100}   types, seconds to fit")

@@ -14,10 +14,9 @@ from seqveil.core.kernel import Kernels, usable
 from seqveil.core.mechanisms import optimal
 from seqveil.core.mechanisms.closed_form import solve
 from seqveil.core.randomness import SeededRandomness
-from seqveil.engine import batches
 from seqveil.engine.policy import Policy
 from seqveil.engine.streams import CodeStreams
-from seqveil.interfaces import planning
+from seqveil.interfaces.trials import mean_cost, release
 from seqveil.receiver.decode import decode_codes
 
 USERS, CLICKS, EPSILON = 1_000, 20, 1.0
@@ -81,15 +80,8 @@ def run(data: Path | None) -> list[dict[str, object]]:
 def in_batches(model: MarkovModel, truth: np.ndarray, size: int) -> dict[str, object]:
     """The same budget, spent `size` clicks at a time by the tree."""
     setting = Policy(epsilon=EPSILON * size, batch=size, mechanism="tree").on(model)
-    released, online, smooth = (np.empty_like(truth) for _ in range(3))
-    randomness, leakage = SeededRandomness(7), 0.0
-    for user, clicks in enumerate(truth):
-        sent, state = planning.in_batches(setting, clicks, randomness)
-        released[user] = np.concatenate([one.codes for one in sent])
-        online[user] = batches.filtered(setting, sent).argmax(1)
-        smooth[user] = batches.smooth(setting, sent).argmax(1)
-        leakage = max(leakage, float(state.account.worst[0]))
-    wrong = [float((guess != truth).mean()) for guess in (released, online, smooth)]
+    made = release(setting, truth, 7, smooth=True)
+    wrong = [mean_cost(costs)[0] for costs in (made.costs, made.filtered, made.smoothed)]
     shown = "".join(f"{w:>10.3f}" for w in wrong)
-    print(f"  {f'tree, {size} at a time':<22}{EPSILON:>4g}{'':>7}{shown}{leakage:>15.2f}", flush=True)
-    return {"mechanism": "tree", "batch": size, "epsilon": EPSILON, "wrong": wrong, "leakage": leakage}
+    print(f"  {f'tree, {size} at a time':<22}{EPSILON:>4g}{'':>7}{shown}{made.leakage:>15.2f}", flush=True)
+    return {"mechanism": "tree", "batch": size, "epsilon": EPSILON, "wrong": wrong, "leakage": made.leakage}

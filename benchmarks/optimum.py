@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.timing import best
 from seqveil.core.distortion import hamming
 from seqveil.core.mechanisms import optimal
-from seqveil.evaluate.checks import random_beliefs
+from tests.reference.checks import random_beliefs
 from tests.reference.optimum import full_lp
 
 

@@ -25,7 +25,7 @@ from seqveil.engine.secrets import guarded_table
 from seqveil.engine.store import Memory
 from seqveil.engine.streams import CodeStreams
 from seqveil.evaluate.baselines import declared
-from seqveil.evaluate.compare.measure import Runs, release
+from seqveil.interfaces.trials import Trial, release
 
 USERS, CLICKS, TYPES, PEOPLE_HELD_OUT = 300, 20, 48, 3_000
 HEALTH = "health"
@@ -102,7 +102,7 @@ def race(
     secret = health_of(health, epsilon, sides)
     setting = Policy(secrets=secret, withhold=withhold).on(model)
     title = f"guarded, total ε = {epsilon:g}, {sides}{', the truth or nothing' if withhold else ''}"
-    return show(title, release(setting, list(truth), 7, SecretTrackers(model, secret)), truth)
+    return show(title, release(setting, list(truth), 7, follow=SecretTrackers(model, secret)), truth)
 
 
 def whole_sequence(model: MarkovModel, truth: np.ndarray, health: int) -> dict[str, object]:
@@ -114,7 +114,9 @@ def whole_sequence(model: MarkovModel, truth: np.ndarray, health: int) -> dict[s
     )
     for title, epsilon, budget in cases:
         setting = Policy(epsilon=epsilon, budget=budget, mechanism="optimal").on(model)
-        found[title] = show(title, release(setting, list(truth), 7, SecretTrackers(model, health_of(health))), truth)
+        found[title] = show(
+            title, release(setting, list(truth), 7, follow=SecretTrackers(model, health_of(health))), truth
+        )
     return found
 
 
@@ -124,13 +126,15 @@ def baselines(model: MarkovModel, truth: np.ndarray, health: int) -> dict[str, o
     for epsilon in (1.0, 0.05):
         setting = Policy(epsilon=epsilon, mechanism=declared.utility_optimised(model.alphabet, secret)).on(model)
         title = f"utility-optimised response, ε = {epsilon:g} a click"
-        found[title] = show(title, release(setting, list(truth), 7, SecretTrackers(model, secret)), truth)
+        found[title] = show(title, release(setting, list(truth), 7, follow=SecretTrackers(model, secret)), truth)
     setting = Policy(epsilon=1.0, mechanism=declared.suppression(model.alphabet, secret)).on(model)
-    found["suppression"] = show("suppression", release(setting, list(truth), 7, SecretTrackers(model, secret)), truth)
+    found["suppression"] = show(
+        "suppression", release(setting, list(truth), 7, follow=SecretTrackers(model, secret)), truth
+    )
     return found
 
 
-def show(title: str, made: Runs, truth: np.ndarray) -> dict[str, float]:
+def show(title: str, made: Trial, truth: np.ndarray) -> dict[str, float]:
     codes = np.stack([made.released[k] for k in range(len(truth))])
     share = float((codes != truth).mean())
     trackers = [each.rows[0][0] for each in made.trackers]

@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks import calls
 from seqveil import mechanisms
-from seqveil.evaluate.checks import random_beliefs
+from tests.reference.checks import random_beliefs
 
 BELIEFS = 10_000
 EVENTS = 4

@@ -36,7 +36,7 @@ def main() -> None:
     command(f"plan {model} --seen-by partner --secret ever:health --out {OUT}/policy.toml")
     command(f"release {OUT}/today.csv --model {model} --policy {OUT}/policy.toml --out {released}")
     command(f"audit {released} --model {model}")
-    command(f"attack {released} --truth {OUT}/today.csv --plot {OUT}/attack.png")
+    command(f"attack {released} --truth {OUT}/today.csv")
     command(f"decode {released} --model {model} --truth {OUT}/today.csv --out {OUT}/decoded.csv")
     one_stream(sv.MarkovModel.load(model))
 
@@ -58,7 +58,7 @@ def one_stream(model: sv.MarkovModel) -> None:
         print(f"  {name:<9}" + " ".join(page[:2] for page in stream))
     codes, labels = model.alphabet.encode, [str(value) for value in model.alphabet.decode(range(model.n))]
     plots.stream(codes(raw), codes(released), distributions, leakage, composed, labels, OUT / "stream.png", budget=12.0)
-    print(f"\npictures: {OUT}/attack.png, {OUT}/stream.png")
+    print(f"\na picture: {OUT}/stream.png")
     print(f"the page, to look at it and try other settings: .venv/bin/seqveil studio {OUT}/past.csv")
 
 

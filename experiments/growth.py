@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from experiments import markov_quilt as quilt
+from experiments.arimoto import arimoto
 from seqveil import MarkovModel, distortion, mechanisms
 from seqveil.core import filtering
 from seqveil.core.kernel import Kernels
@@ -181,9 +182,9 @@ def descent(width: int) -> Act:
 def whole_sequences(n: int, length: int) -> Act:
     """The mutual-information kernel over whole sequences: cells of its table."""
     every = np.indices((n,) * length).reshape(length, -1).T
-    costs = distortion.matrix((every[:, None] != every[None]).sum(2).astype(float))
+    costs = (every[:, None] != every[None]).sum(2).astype(float)
     distribution = np.full((1, len(every)), 1.0 / len(every))
-    return lambda: int(mechanisms.get("mutual_information").kernels(distribution, 0.1, costs).extra.size)
+    return lambda: int(arimoto(distribution, 0.1, costs).size)
 
 
 def quilts(n: int, length: int) -> Act:

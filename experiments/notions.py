@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from experiments import markov_quilt
+from experiments.arimoto import information
 from experiments.temporal_leakage import leakage
 from seqveil import MarkovModel, mechanisms
 from seqveil.core import filtering
@@ -18,7 +19,6 @@ from seqveil.core.mechanisms import Mechanism
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine.policy import Policy
 from seqveil.engine.streams import CodeStreams
-from seqveil.evaluate.baselines.mutual_information import information
 
 Figures = dict[str, Any]
 EPSILON, LENGTH = 0.5, 4

@@ -13,7 +13,6 @@ import seqveil as sv
 from seqveil import datasets, planning, plots
 from seqveil.core import words
 from seqveil.core.alphabet import Codes
-from seqveil.receiver.decode import estimates
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import clicks
@@ -52,7 +51,7 @@ def a_path(folder: Path) -> None:
     released: list[tuple[float, float]] = []
     for begin in range(0, len(raw), 5):
         released += session.release_batch(model.alphabet.decode(raw[begin : begin + 5]))
-    decoded = estimates(sv.decode_stream(model, session.paths, **options), made.distortion, model)
+    decoded = made.distortion.best_guess(sv.decode_stream(model, session.paths, **options))
     plots.grid_path(made.alphabet, raw, model.alphabet.encode(released), decoded, folder / "path.png")
 
 

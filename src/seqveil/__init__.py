@@ -42,7 +42,6 @@ __version__ = "0.2.0"
 _LATER = {  # what brings more than numpy, loaded when it is first asked for: modules, and functions of modules
     "attack": "seqveil.evaluate.attack.files:attack",
     "audit": "seqveil.interfaces.files.receive:audit",
-    "checks": "seqveil.evaluate.checks",
     "datasets": "seqveil.interfaces.datasets",
     "decode": "seqveil.interfaces.files.receive:decode",
     "fit": "seqveil.interfaces.files.fit:fit",
@@ -73,7 +72,6 @@ __all__ = [
     "Streams",
     "attack",
     "audit",
-    "checks",
     "compose",
     "datasets",
     "decode",

@@ -199,8 +199,8 @@ def test_an_unexpected_error_shows_no_data_unless_asked_to(seqveil, monkeypatch,
 
 def test_mechanisms_are_those_of_the_registry(seqveil):
     listed = seqveil("mechanisms", "--json").json
-    assert [each["name"] for each in listed] == mechanisms.names()
-    assert [each["name"] for each in listed if each["batched"]] == mechanisms.batched()
+    assert list(listed) == [each["name"] for each in listed.values()] == mechanisms.names()
+    assert [name for name in listed if listed[name]["batched"]] == mechanisms.batched()
     assert all(f"\n{name} " in seqveil("mechanisms").out for name in mechanisms.names())
 
 

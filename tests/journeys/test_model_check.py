@@ -112,8 +112,7 @@ def test_a_bet_on_kinds_is_fair_whatever_came_before():
         past = rng.integers(0, N, (length, 3))
         mean = np.zeros(3)
         for y in range(N):
-            fleet, kinds = Rows(setting, 3), Kinds(FITTED)
-            kinds.grow(3)
+            fleet, kinds = Rows(setting, 3), Kinds(FITTED, 3)
             for codes in (*past, np.full(3, y)):
                 seen = fleet.observe(rows, codes)
                 mine, theirs = (seen.beliefs * seen.columns).sum(1), kinds.weigh(rows, seen.columns.astype(float))

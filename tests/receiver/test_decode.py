@@ -12,7 +12,7 @@ from reference.streams import released_with_columns
 from seqveil import MarkovModel, Policy, Session, mechanisms
 from seqveil.core.errors import DataError, InputError
 from seqveil.engine.budget import Budget
-from seqveil.receiver.decode import decode_steps, decode_stream, estimates
+from seqveil.receiver.decode import decode_steps, decode_stream
 
 PAIR = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 
@@ -57,6 +57,7 @@ def test_the_alphabets_values_are_understood():
     model = sv.MarkovModel.fit([["home", "work", "home", "home"], ["work", "work"]])
     made, _ = released_with_columns(sv.Session(model, epsilon=1.0, seed=3), ["home", "work"])
     assert decode_stream(model, made, epsilon=1.0).shape == (2, 2)
+    assert decode_stream(model, [], epsilon=1.0).shape == (0, 2)
     with pytest.raises(DataError, match="alphabet"):
         decode_stream(model, ["elsewhere"], epsilon=1.0)
 
@@ -69,17 +70,6 @@ def test_releases_of_another_setting_are_refused():
         decode_stream(PAIR, [None], mechanism="optimal", epsilon=1.0)
     with pytest.raises(DataError, match="budget"):
         decode_stream(PAIR, [0] * 30, mechanism="balanced", epsilon=1.0, budget=Budget(total=0.5, when_spent="stop"))
-
-
-def test_estimates():
-    distributions = np.array([[[0.5, 0.5, 0.0], [0.1, 0.2, 0.7]]])
-    model, _, _ = chain(0)
-    assert estimates(distributions, "hamming", model).tolist() == [[0, 2]]
-    assert estimates(distributions, "absolute", model)[0, 1] == 2
-
-
-def test_nothing_released_is_nothing_decoded():
-    assert decode_stream(PAIR, [], epsilon=1.0).shape == (0, 2)
 
 
 # blocks

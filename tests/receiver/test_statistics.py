@@ -283,7 +283,7 @@ def test_intervals_from_blocks_cover_though_the_model_of_the_release_is_another(
     assert covered_counts >= trials - 3  # of 12 at 95 %, fewer than 9 come once in 4,000 times
 
 
-def test_a_symbol_that_is_hardly_disclosed_is_not_estimated_where_there_are_no_intervals(
+def test_a_symbol_that_is_hardly_disclosed_is_not_estimated_where_the_model_would_do_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(statistics, "DRAWN", 30)
@@ -295,10 +295,17 @@ def test_a_symbol_that_is_hardly_disclosed_is_not_estimated_where_there_are_no_i
     assert found.maybe_top == (2,)
     misfit = ModelCheck(False, 9.0, 4.6, "a rule")
     named = sv.MarkovModel([0.6, 0.35, 0.05], chain.advance(np.eye(3)), alphabet=["news", "sport", "health"])
-    counted = Statistics(None, found.without_intervals(), misfit, False, named)
+    counted = Statistics(None, found.known(False), misfit, False, named)
     assert np.isnan(counted.summary.histogram.value).tolist() == [False, False, True]
     assert np.isnan(counted.summary.transitions.value).sum() == 5
     assert 2 not in [each.code for each in counted.summary.top]
     said = dict(counted.lines())
     assert said["not known"].startswith("health: no estimate; the release keeps declared secrets")
-    assert "the model" in dict(Statistics(None, found, misfit, True, named).lines())["barely known"]
+    hidden = found.known(True)  # under the model its count would be the model's: the interval holds all there is
+    assert np.isnan(hidden.histogram.value).tolist() == np.isnan(hidden.dwell.value).tolist() == [False, False, True]
+    assert (hidden.histogram.low[2], hidden.histogram.high[2], hidden.transitions.high[2, 0]) == (0, 80, 60)
+    assert (hidden.histogram.high[:2] == found.histogram.high[:2]).all()
+    fitting = Statistics(None, hidden, ModelCheck(True, 0.0, 4.6, "a rule"), True, named)
+    assert "no estimate" in dict(fitting.lines())["not known"]
+    assert fitting.tables()[0].rows[-1] == ("health", *["not known"] * 3)
+    assert all("health" not in row for row in fitting.tables()[1].rows)

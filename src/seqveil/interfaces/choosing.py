@@ -6,7 +6,6 @@ context that does best.
 
 - *log-likelihood a symbol*: how well what came was predicted, 0 at best; its standard error is over people.
 - *error*: how many released symbols are wrong (`optimal`, ε = 1), as the model predicts it and as it turned out.
-- *calibration*: of all symbols predicted with 60 to 70 %, how many came.
 """
 
 from __future__ import annotations
@@ -17,18 +16,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seqveil.core import filtering
 from seqveil.core.alphabet import Symbols
 from seqveil.core.bulk import Layout, places_within
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.fitting import fit_codes
-from seqveil.core.kernel import Floats, Ints
+from seqveil.core.kernel import Ints
 from seqveil.core.model import LEAST_PEOPLE, SMOOTHING, SWITCH, MarkovModel, Progress
 from seqveil.core.results import ResultTable
 from seqveil.engine.policy import Policy
-from seqveil.interfaces.planning import error_of_mean, measure
+from seqveil.interfaces.trials import error_of_mean, release
 
 AUTO = ("order:1", "order:2", "types:4", "types:16", "types:48")
 HELD_OUT, MOST_HELD_OUT = 0.2, 5_000  # share of the people, and how many at most
@@ -37,9 +35,7 @@ MOST_CONTEXTS = 2_000_000  # runs of three symbols up to which order 2 is tried
 LONGEST = 500  # events of a person that are predicted
 RELEASED_PEOPLE, RELEASED_EVENTS, WIDEST = 500, 50, 200  # for the error; alphabets wider than that are left out
 EPSILON = 1.0
-BINS = 10  # of calibration
 REPORTED = ("context", "people", "symbols", "log_likelihood", "standard_error", "predicted_error", "realised_error")
-_NUMBERS = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -92,11 +88,6 @@ class Context:
         changing = f", switch {self.switch}" if self.switch != SWITCH else ""
         return f"{types}order {self.order}{changing}"
 
-    def fit(self, users: Ints, codes: Ints, alphabet: Symbols, **how: Any) -> MarkovModel:
-        """The model of this context fitted to streams: users and codes of all events."""
-        types = None if self.types == 1 else self.types
-        return fit_codes(users, codes, alphabet, order=self.order, types=types, switch=self.switch, **how)
-
 
 @dataclass(frozen=True)
 class Check:
@@ -112,19 +103,6 @@ class Check:
     standard_error: float
     predicted_error: float | None  # None: the alphabet is too wide to measure
     realised_error: float | None
-    by_tenth: list[list[float]]  # for each tenth of probability: how many were predicted so, with what mean; share come
-
-    @property
-    def calibration(self) -> float | None:
-        """Of the symbols predicted with 60 to 70 %, the share that came; None where none was."""
-        many, _, came = self.by_tenth[6]
-        return came if many else None
-
-    @property
-    def miscalibration(self) -> float:
-        """Mean distance between the predicted and the observed share, over all symbols predicted with 5 % or more."""
-        many, predicted, came = np.array(self.by_tenth).T
-        return float((many * np.abs(predicted - came)).sum() / max(1.0, many.sum()))
 
 
 def held_out_check(model: MarkovModel) -> dict[str, Any] | None:
@@ -149,45 +127,18 @@ def said_of_check(model: MarkovModel) -> str:
 
 
 def check(model: MarkovModel, users: Ints, codes: Ints, context: Context | None = None, seed: int = 0) -> Check:
-    """How well a model predicts the streams of people whom it was not fitted to.
+    """How well a model, called by its context, predicts the streams of people whom it was not fitted to.
 
-    Parameters:
-      model: the model.
-      users: the user of every event, each user's events in their order.
-      codes: their symbols, as codes of the model's alphabet.
-      context: what to call the model.
-      seed: of the releases whose errors are counted.
+    `users` and `codes` are of every event, each user's in their order; `seed` is of the releases whose errors count.
     """
     named = context or Context(model.order, model.types)
-    layout = Layout.of(np.unique(users, return_inverse=True)[1])
-    lengths = np.minimum(layout.lengths, LONGEST)
-    totals, hits, at = np.zeros(lengths.size), np.zeros((3, BINS)), 0
-    for places, long in layout.blocks(most=max(1, _NUMBERS // model.size)):
-        short = np.minimum(long, LONGEST)
-        for distributions, truth in filtering.foresee(model, codes[places[:, : int(short.max())]], short):
-            came = distributions[np.arange(truth.size), truth]
-            with np.errstate(divide="ignore"):
-                totals[at : at + truth.size] += np.log(came)
-            hits += _hits(distributions, came)
-        at += long.size
-    symbols = int(lengths.sum())
-    mean = float(totals.sum() / symbols)
+    rows = np.unique(users, return_inverse=True)[1]
+    totals, lengths = filtering.log_likelihoods(model, rows, codes), np.bincount(rows)
+    mean = float(totals.sum() / codes.size)
     error = error_of_mean(totals, lengths) if np.isfinite(mean) else 0.0
-    errors = _errors(model, layout, codes, seed)
-    by_tenth = np.stack([hits[0], *(hits[1:] / np.maximum(hits[0], 1))], axis=1).tolist()
-    size = (int(model.types), model.transitions, lengths.size, symbols)
-    return Check(named.name, named.title, *size, mean, error, *errors, by_tenth)
-
-
-def _hits(distributions: Floats, came: Floats) -> Floats:
-    """For each tenth of probability: how many symbols were predicted so, the sum of it, and how many came: (3, 10).
-
-    Symbols predicted with less than 5 % are left out: there are many, and none says much.
-    """
-    shown, hit = distributions[distributions >= 0.05], came[came >= 0.05]
-    tenth, tenth_hit = (np.minimum((part * BINS).astype(int), BINS - 1) for part in (shown, hit))
-    parts = ((tenth, None), (tenth, shown), (tenth_hit, None))
-    return np.stack([np.bincount(places, weights, BINS) for places, weights in parts])
+    size = (int(model.types), model.transitions, lengths.size, codes.size)
+    errors = _errors(model, Layout.of(rows), codes, seed)
+    return Check(named.name, named.title, *size, mean, error, *errors)
 
 
 def _errors(model: MarkovModel, layout: Layout, codes: Ints, seed: int) -> tuple[float | None, float | None]:
@@ -200,7 +151,7 @@ def _errors(model: MarkovModel, layout: Layout, codes: Ints, seed: int) -> tuple
     streams = [codes[layout.order[begin : begin + length]] for begin, length in places]
     terms = Policy(epsilon=EPSILON, mechanism="optimal").on(model)
     expected = model.sample(int(np.median(lengths)), len(streams), seed)
-    return measure(terms, expected, seed).error, measure(terms, streams, seed).error
+    return release(terms, expected, seed).error, release(terms, streams, seed).error
 
 
 @dataclass(frozen=True)
@@ -213,11 +164,11 @@ class Choice:
 
     def lines(self) -> list[str]:
         """The comparison on held-out people as it is printed."""
-        heads = ("compared", "log-likelihood", "s.e.", "wrong", "predicted", "60–70 % came", "transitions", "")
+        heads = ("compared", "log-likelihood", "s.e.", "wrong", "predicted", "transitions", "")
         return str(ResultTable("", heads, [self._row(row) for row in self.table])).splitlines()
 
     def _row(self, row: Check) -> tuple[str, ...]:
-        shares = ("–" if s is None else f"{s:.3f}" for s in (row.realised_error, row.predicted_error, row.calibration))
+        shares = ("–" if share is None else f"{share:.3f}" for share in (row.realised_error, row.predicted_error))
         figures = (f"{row.log_likelihood:.4f}", f"{row.standard_error:.4f}", *shares, f"{row.transitions:,}")
         return (row.title, *figures, "taken" if row is self.taken else "")
 
@@ -265,12 +216,13 @@ class CodedEvents:
         return min((left[label] for label in self.labels if label is not None), default=0) >= LEAST_PEOPLE
 
     def fit(self, context: Context, alphabet: Symbols, without: Ints, **how: Any) -> MarkovModel:
-        """The model of a context, fitted to everyone but these people."""
-        if self.trait is None:
-            kept = ~np.isin(self.rows, without)
-            return context.fit(self.rows[kept], self.codes[kept], alphabet, **how)
-        trait = self.trait, self._labels_without(without)
-        return fit_codes(self.rows, self.codes, alphabet, trait=trait, **asdict(context), **how)
+        """The model of a context, fitted to everyone but these people; `how` as in `fit_codes`."""
+        if self.trait is not None:
+            trait = self.trait, self._labels_without(without)
+            return fit_codes(self.rows, self.codes, alphabet, trait=trait, **asdict(context), **how)
+        kept = ~np.isin(self.rows, without)
+        asked = asdict(context) | {"types": None if context.types == 1 else context.types}
+        return fit_codes(self.rows[kept], self.codes[kept], alphabet, **asked, **how)
 
     def _labels_without(self, people: Ints) -> list[str | None]:
         left_out = set(people.tolist())
@@ -299,11 +251,9 @@ def choose(
     transitions whose log-likelihood is within one standard error of the best; a context that was named is taken.
 
     Parameters:
-      people: those whom it is to describe.
-      alphabet: the alphabet of their codes.
+      people, alphabet: those whom it is to describe, and that of their codes.
       text: "auto", or a context (`Context.parse`).
-      smoothing: pseudo-count of the common chain, as in `MarkovModel.fit`; above 0, as people held out do what nobody
-        else did.
+      smoothing: as in `MarkovModel.fit`; above 0, as people held out do what nobody else did.
       seed: of the split and the fits; the table is repeatable.
       progress: called with the share that is done, 0 to 1.
     """
@@ -315,21 +265,19 @@ def choose(
     found = candidates(text, alphabet.n, people.count - held.size)
     streams, table = people.streams(held), list[Check]()
 
-    def fitted(context: Context, without: Ints) -> MarkovModel:
-        """A model with this context of all people but those left out."""
-        how: dict[str, Any] = {"smoothing": smoothing, "seed": seed, "progress": part}
-        return people.fit(context, alphabet, without, **how)
-
     def part(share: float) -> None:
         """Tell how far it is, with this share of the candidate under way."""
         if progress is not None:
             progress((len(table) + share) / (len(found) + 1))
 
     for each in found:
-        table.append(check(fitted(each, held), *streams, each, seed))
+        fitted = people.fit(each, alphabet, held, smoothing, seed, progress=part)
+        table.append(check(fitted, *streams, each, seed))
         part(0.0)
-    taken = table[-1] if text != "auto" else _smallest(table)
-    model = fitted(found[table.index(taken)], np.zeros(0, np.int64))
+    best = max(table, key=lambda row: row.log_likelihood)
+    near = [row for row in table if row.log_likelihood >= best.log_likelihood - best.standard_error]
+    taken = table[-1] if text != "auto" else min(near, key=lambda row: row.transitions)
+    model = people.fit(found[table.index(taken)], alphabet, held[:0], smoothing, seed, progress=part)
     return Choice(model.with_origin(_record(model, taken, table)), taken, table)
 
 
@@ -337,18 +285,6 @@ def people_held_out(people: int, seed: int = 0) -> Ints:
     """Who of so many people is held out, a fifth of them."""
     many = min(MOST_HELD_OUT, max(2, round(HELD_OUT * people)))
     return np.random.default_rng(seed).permutation(people)[:many]
-
-
-def held_out(people: Ints) -> NDArray[np.bool_]:
-    """Which events are of people held out, a fifth of them: (E,). `people` is who each event is of."""
-    names, rows = np.unique(people, return_inverse=True)
-    return np.isin(rows, people_held_out(names.size))
-
-
-def _smallest(table: Sequence[Check]) -> Check:
-    best = max(table, key=lambda row: row.log_likelihood)
-    near = [row for row in table if row.log_likelihood >= best.log_likelihood - best.standard_error]
-    return min(near, key=lambda row: row.transitions)
 
 
 def called(model: MarkovModel, taken: Check) -> str:

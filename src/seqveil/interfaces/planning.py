@@ -1,9 +1,8 @@
 """What a policy costs before anything is released, and the policy that does what somebody wants of it.
 
-Each policy is tried on people (`measure`): on those whose data one holds, if the model was not fitted to them, else on
-streams simulated from the model. Trials use seeded randomness, and none of what they release is private. A plan
-compares totals and ways to spend them: one by one, in blocks, in batches where a release may wait. It recommends a
-policy from what people can answer:
+Each policy is tried (`trials`) on people whose data one holds, if the model was not fitted to them, else on streams
+simulated from the model. A plan compares totals and ways to spend them: one by one, in blocks, in batches where a
+release may wait. It recommends a policy from what people can answer:
 
 - *From odds*: "a suspicion of 10 % must stay under 30 %" gives the ε of each declared secret, or, without secrets, the
   total of a stream. Of all ways to spend that total the one of least error is taken.
@@ -13,30 +12,26 @@ policy from what people can answer:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from seqveil.core import filtering
-from seqveil.core.compiled import heard
 from seqveil.core.distortion import Distortion, error_name, error_size
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.mechanisms import Sent
 from seqveil.core.mechanisms.blocks import LARGEST
 from seqveil.core.model import MarkovModel
-from seqveil.core.randomness import Randomness, SeededRandomness
 from seqveil.core.results import Line, Result, ResultTable, plain
 from seqveil.core.secrets import Secret
 from seqveil.core.secrets.ahead import LONGEST
-from seqveil.core.words import Risk, count, log_odds_for, made_public, moved, percent
-from seqveil.core.words import percent_up as at_most
-from seqveil.engine import batches, stream
+from seqveil.core.words import Risk, count, leakage_for, log_odds_for, made_public, moved, percent, percent_up
 from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
-from seqveil.engine.stream import State, Terms
+from seqveil.engine.stream import Terms
+from seqveil.interfaces.trials import best_guess_error, mean_cost, release
 
 SEEN_BY = {  # who sees what is released: a suspicion, and what it may become at most where nobody says so
     "public": (0.10, 0.15),
@@ -56,135 +51,7 @@ BLOCK = (
 )
 EXAMPLE = 0.10  # the suspicion that a table follows
 Progress = Callable[[str, float], None]  # what is under way, and the share that is done
-Streams = Sequence[Ints] | Ints
 Way = tuple[int, int]  # events of a block, and of a batch
-
-
-def one_by_one(setting: Terms, streams: Streams, randomness: Randomness) -> Iterator[tuple[Any, State]]:
-    """Release streams side by side, symbol by symbol: what was made, and what is public afterwards.
-
-    By the clock of secrets that follow one, all begin at midnight.
-
-    Parameters:
-        setting: what they are released with.
-        streams: the true codes of each, the longest first, so that whoever has ended stands last.
-        randomness: seeded randomness.
-
-    >>> setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
-    >>> both = one_by_one(setting, [np.array([0, 1]), np.array([1])], SeededRandomness(1))
-    >>> [made.codes.size for made, _ in both]
-    [2, 1]
-    """
-    lengths = np.array([len(codes) for codes in streams])
-    if (np.diff(lengths) > 0).any():
-        raise InputError("expected the longest stream first; sort them by their lengths")
-    state = State.start(setting, len(streams))
-    for t in range(int(lengths[0])):
-        now = slice(0, int((lengths > t).sum()))
-        truth = np.array([codes[t] for codes in streams[now]])
-        stamps = np.full(truth.size, setting.slots.since_midnight(t)) if setting.clocked else None
-        made, state = stream.step(setting, state.take(now), truth, randomness, stamps)
-        yield made, state
-
-
-def in_batches(setting: Terms, codes: Ints, randomness: Randomness) -> tuple[list[Sent], State]:
-    """Release one stream batch by batch, without a budget: what was sent, and where the stream stands afterwards."""
-    state, sent = State.start(setting), list[Sent]()
-    for begin in range(0, len(codes), setting.batch):
-        one, state = batches.step(setting, state, codes[begin : begin + setting.batch], randomness)
-        assert one is not None  # nothing is left out without a budget
-        sent.append(one)
-    return sent, state
-
-
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """What releases cost these people, event by event, in the order of their streams; one that says nothing costs 1."""
-
-    costs: list[Floats]
-    decoded: list[Floats]  # of the receiver's best estimate given the releases up to each; of blocks those released
-    withheld: float  # share of releases that say nothing
-    leakage: float  # the most that any stream revealed, by the exact account
-
-    @property
-    def error(self) -> float:
-        """The mean cost of a release."""
-        return float(np.concatenate(self.costs).mean())
-
-    @property
-    def standard_error(self) -> float | None:
-        """Of the mean, over people; None for a single person."""
-        sums, lengths = (np.array([each(costs) for costs in self.costs]) for each in (np.sum, len))
-        return None if len(self.costs) < 2 else error_of_mean(sums, lengths)
-
-    @property
-    def decoded_error(self) -> float:
-        """The mean cost of the receiver's best estimate."""
-        return float(np.concatenate(self.decoded).mean())
-
-
-def error_of_mean(sums: Floats, lengths: Ints) -> float:
-    """The standard error of a mean over all events, from the sum and the number of each person's.
-
-    It is that of a ratio of sums over people: each person's part of it moves both.
-    """
-    people, apart = sums.size, sums - sums.sum() / lengths.sum() * lengths
-    return float(np.sqrt((apart**2).sum() * people / max(1, people - 1)) / lengths.sum())
-
-
-def measure(setting: Terms, streams: Streams, seed: int) -> Measured:
-    """Release streams, the longest first, and compare them with the truth.
-
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> people = model.sample(12, 200, seed=1)
-    >>> alone, shared = (measure(Policy(**each).on(model), people, 1).error for each in
-    ...                  ({"epsilon": 0.5}, {"epsilon": 6.0, "block": 12}))
-    >>> shared < alone / 2
-    True
-    """
-    if setting.budget.seconds is not None or (setting.in_batches and setting.budget.when_spent == "stop"):
-        raise InputError(
-            "a budget per number of seconds, or one that stops batches, depends on times and gaps that a trial does "
-            "not have; plan with a budget per number of releases, and when_spent = hold"
-        )
-    randomness, leakage = SeededRandomness(seed), 0.0
-    released, guesses = list[Ints](), list[Ints]()
-    if setting.in_batches:
-        for truth in streams:
-            sent, state = in_batches(setting, truth, randomness)
-            released.append(np.concatenate([one.codes for one in sent]))
-            guesses.append(setting.distortion.best_guess(batches.filtered(setting, sent)))
-            leakage = max(leakage, float(state.account.worst.max()))
-    else:
-        for made, state in one_by_one(setting, streams, randomness):
-            released.append(made.codes)
-            guesses.append(setting.distortion.best_guess(made.posterior))
-            leakage = max(leakage, float(state.account.worst.max()))
-        people = range(len(streams))
-        released, guesses = (
-            [np.array([row[k] for row in rows if k < row.size], np.int64) for k in people]
-            for rows in (released, guesses)
-        )
-    between = setting.distortion.between
-    pairs = zip(streams, released, strict=True)
-    costs = [np.where(codes < 0, 1.0, between(truth, np.maximum(codes, 0))) for truth, codes in pairs]
-    decoded = [between(*pair) for pair in zip(streams, guesses, strict=True)]
-    return Measured(costs, decoded, float((np.concatenate(released) < 0).mean()), leakage)
-
-
-def simulate(setting: Terms, length: int, people: int, seed: int = 0) -> Measured:
-    """Release streams sampled from the model, and compare them with the truth.
-
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> simulate(Policy(epsilon=16.0).on(model), length=5, people=10).error
-    0.0
-    """
-    return measure(setting, setting.model.sample(length, people, seed), seed + 1)
-
-
-def best_guess_error(setting: Terms, length: int) -> float:
-    """Expected cost of the best guess of each symbol with no release at all."""
-    return float(setting.distortion.expected(filtering.unseen(setting.model, length)).min(1).mean())
 
 
 @dataclass(frozen=True)
@@ -340,26 +207,23 @@ class Plan(Result):
             said.append(("blocks", BLOCK))
         return [*said, *(("note", text) for text in self.notes)]
 
+    def _cost(self, error: float) -> str:
+        """An error in words."""
+        return percent(error) if self.distortion == "hamming" else error_size(error, self.distortion)
+
     def _error(self, row: PlanRow) -> str:
-        wrong = self.distortion == "hamming"
-
-        def cost(error: float) -> str:
-            """An error in words."""
-            return percent(error) if wrong else error_size(error, self.distortion)
-
         by_secret = ""
         if row.with_secret is not None and row.without_secret is not None:
-            with_, without = cost(row.with_secret), cost(row.without_secret)
-            by_secret = f" ({with_} for people who have the secret, {without} for those who do not)"
-        elif row.without_secret is not None:
-            by_secret = " (nobody of them has the secret, so the error for those who do is not known)"
-        what = f"{cost(row.error)} {'of the events are released wrong' if wrong else 'an event'}{by_secret}"
-        guess = cost(self.guess)
-        return f"{what}; {'guessing with no release at all is wrong for' if wrong else 'with no release:'} {guess}"
+            sides = self._cost(row.with_secret), self._cost(row.without_secret)
+            by_secret = f" ({sides[0]} for people who have the secret, {sides[1]} for those who do not)"
+        wrong = self.distortion == "hamming"
+        what = "of the events are released wrong" if wrong else "an event"
+        guess = "guessing with no release at all is wrong for" if wrong else "with no release:"
+        return f"{self._cost(row.error)} {what}{by_secret}; {guess} {self._cost(self.guess)}"
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What does not go together, and what becomes public."""
+        """What does not go together, what the trial cannot say, and what becomes public."""
         found, wishes, row = [], self.wishes, self.chosen
         if row is not None and wishes.odds is not None and wishes.allowed is not None and row.total > wishes.allowed:
             odds = f"a suspicion of {percent(wishes.odds[0])} under {percent(wishes.odds[1])}"
@@ -370,6 +234,10 @@ class Plan(Result):
                 "this is hardly better than the best guess with no release at all: declare what must stay secret, and "
                 "everything else can be released truthfully"
             )
+        sides = [(each.with_secret, each.without_secret) for each in self.rows]
+        for none, who, others in ((0, "nobody", "who have it"), (1, "everybody", "without it")):
+            if any(side[none] is None and side[1 - none] is not None for side in sides):
+                found.append(f"{who} that was tried has the secret, so the error for people {others} is not known")
         if wishes.blocks != BLOCKS and max(wishes.blocks) > self.length:
             found.append(f"a block is at most as long as a stream: blocks of {self.length} stand for longer ones")
         return (*found, *(text for text in [made_public(wishes.secrets)] if text))
@@ -379,31 +247,25 @@ class Plan(Result):
         wrong = self.distortion == "hamming"
         caption = "share of wrong releases" if wrong else f"{error_name(self.distortion)} of a release"
 
-        def cell(error: float | None) -> str:
-            """An error as it stands in the table."""
-            return "" if error is None else f"{error:.3f}" if wrong else error_size(error, self.distortion)
-
-        def sides(row: PlanRow) -> list[tuple[float | None, str]]:
-            """The errors with the secret and without it, and what to say where nobody is on that side."""
-            known = any(secret.kind != "trait" for secret in row.policy.secrets)  # which no event shows
-            return [(row.with_secret, "nobody has it" * known), (row.without_secret, "all have it" * known)]
+        def cell(error: float | None, none: str = "") -> str:
+            """An error as it stands in the table, and what stands where there is none."""
+            return none if error is None else f"{error:.3f}" if wrong else error_size(error, self.distortion)
 
         becomes = f"{percent(EXAMPLE)} becomes at most"
         if self.wishes.secrets:
+            seen = any(secret.kind != "trait" for secret in self.wishes.secrets)  # which no event shows
+            none = ("nobody has it", "all have it") if seen else ("", "")
             heads: tuple[str, ...] = ("ε of the secret", becomes, "error", "with the secret", "without it")
-            rows = [
-                (f"{row.total:g}", at_most(moved(EXAMPLE, row.total)),
-                 cell(row.error), *(cell(part) or other for part, other in sides(row)))
-                for row in self.rows
-            ]  # fmt: skip
+            rows: list[tuple[str, ...]] = []
+            for row in self.rows:
+                sides = cell(row.with_secret, none[0]), cell(row.without_secret, none[1])
+                rows.append((f"{row.total:g}", percent_up(moved(EXAMPLE, row.total)), cell(row.error), *sides))
             return [ResultTable(caption, heads, rows)]
         ways = list(dict.fromkeys(row.way for row in self.rows))
-        errors = {(row.total, row.way): row.error for row in self.rows}
-        rows = [
-            (f"{total:g}", f"{total / self.length:.3g}", at_most(moved(EXAMPLE, 2 * total)),
-             *(cell(errors.get((total, way))) for way in ways))
-            for total in sorted({row.total for row in self.rows})
-        ]  # fmt: skip
+        errors, rows = {(row.total, row.way): row.error for row in self.rows}, []
+        for total in sorted({row.total for row in self.rows}):
+            shown = f"{total:g}", f"{total / self.length:.3g}", percent_up(moved(EXAMPLE, 2 * total))
+            rows.append((*shown, *(cell(errors.get((total, way))) for way in ways)))
         heads = ("total of a stream", "ε an event", becomes, *ways)
         return [ResultTable(f"{caption}; the best guess with no release: {cell(self.guess)}", heads, rows)]
 
@@ -414,8 +276,7 @@ class Plan(Result):
         facts["error"] = None if self.chosen is None else self.chosen.error
         if self.risk is not None:
             facts |= {"words": self.risk.sentences, "grade": self.risk.grade.colour}
-        found: dict[str, Any] = plain(facts)
-        return found
+        return dict(plain(facts))
 
 
 def plan(
@@ -474,24 +335,14 @@ class _Trials:
 
     def row(self, policy: Policy, total: float) -> PlanRow:
         """What a policy costs."""
-        setting = policy.on(self.model)
-        people = self._people(_usual_people(setting, self.length) if self.most is None else self.most)
-        before, events, done = len(self.people), sum(map(len, people)), 0
-        expected = max(self.expected, before + 1)
-        label = f"policy {before + 1} of {expected}, on {count(len(people), 'person', 'people')}"
-
-        def hear(steps: int) -> None:
-            """Tell how much of all policies is done after so many more steps."""
-            nonlocal done
-            done += steps
-            self.tell(label, (before + min(1.0, done / events)) / expected)
-
-        hear(0)
-        with heard(hear):
-            found = measure(setting, people, self.seed + 1)
+        terms = policy.on(self.model)
+        people = self._people(_usual_people(terms, self.length) if self.most is None else self.most)
+        done, expected = len(self.people), max(self.expected, len(self.people) + 1)
+        self.tell(f"policy {done + 1} of {expected}, on {count(len(people), 'person', 'people')}", done / expected)
         self.people.append(len(people))
-        costs = (found.error, found.standard_error, found.decoded_error, found.withheld, found.leakage)
-        return PlanRow(policy, total, *costs, *_by_secret(setting, people, found.costs))
+        found = release(terms, people, self.seed + 1)
+        costs = (*mean_cost(found.costs), found.decoded_error, found.withheld, found.leakage)
+        return PlanRow(policy, total, *costs, *_by_secret(terms, people, found.costs))
 
     def _people(self, many: int) -> list[Ints]:
         if self.given is None:
@@ -500,14 +351,14 @@ class _Trials:
         return sorted((self.given[k][: self.length] for k in places.tolist()), key=len, reverse=True)
 
 
-def _usual_people(setting: Terms, length: int) -> int:
+def _usual_people(terms: Terms, length: int) -> int:
     """How many people a policy is tried on unless somebody says so."""
-    if setting.in_batches:
-        return min(40, max(8, 100 * setting.batch // max(1, length)))
-    if setting.guards:  # a release takes some tenths of a millisecond in closed form, else some hundredths of a second
-        quick = setting.in_closed_form and setting.model.size <= QUICK
+    if terms.in_batches:
+        return min(40, max(8, 100 * terms.batch // max(1, length)))
+    if terms.guards:  # a release takes some tenths of a millisecond in closed form, else some hundredths of a second
+        quick = terms.in_closed_form and terms.model.size <= QUICK
         return min(200, max(5, (4000 if quick else 400) // length))
-    return 200 if setting.distortion.is_hamming else 20
+    return 200 if terms.distortion.is_hamming else 20
 
 
 def _searched(tried: _Trials, wishes: Wishes) -> tuple[list[PlanRow], PlanRow | None]:
@@ -522,26 +373,32 @@ def _searched(tried: _Trials, wishes: Wishes) -> tuple[list[PlanRow], PlanRow | 
         totals = tuple(epsilon * length for epsilon in wishes.epsilons)
     ways = _ways(tried, wishes, allowed or totals[len(totals) // 2])
 
-    def rows_at(total: float) -> list[PlanRow]:
-        """A row for each way to spend this total."""
-        found = (wishes.spending(total, way, length) for way in ways)
-        return [tried.row(policy, total) for policy in found if policy is not None]
+    rows: dict[float, list[PlanRow]] = {}
 
-    if wishes.wrong is not None:
-        most = HIGHEST if wishes.secrets else HIGHEST * length
-        ladder = [total for total in LADDER if total <= most]
+    def best(total: float) -> PlanRow:
+        """The row of least error of all ways to spend this total."""
+        found = (wishes.spending(total, way, length) for way in ways)
+        rows[total] = [tried.row(policy, total) for policy in found if policy is not None]
+        return min(rows[total], key=lambda row: row.error)
+
+    chosen: PlanRow | None
+    tolerated = wishes.wrong
+    if tolerated is not None:  # the least total of the ladder that is enough, by halving
+        ladder = [total for total in LADDER if total <= HIGHEST * (1 if wishes.secrets else length)]
         tried.expected = len(tried.people) + len(ways) * len(ladder).bit_length()
-        rows, chosen = _least(rows_at, wishes, ladder)
+        place = bisect_left(ladder, True, key=lambda total: best(total).error <= tolerated)
+        if place == len(ladder):
+            more = "" if wishes.secrets else ", or let releases wait for later events"
+            raise InputError(f"no policy errs by {tolerated:g} or less on these people; tolerate more{more}")
+        chosen = min(rows[ladder[place]], key=lambda row: row.error)
     else:
-        wanted = sorted({*totals, *([] if allowed is None else [allowed])})
+        wanted = {*totals, *([] if allowed is None else [allowed])}
         tried.expected = len(tried.people) + len(ways) * len(wanted)
-        rows = [row for total in wanted for row in rows_at(total)]
-        if allowed is None:
-            return rows, None
-        chosen = min((row for row in rows if row.total == allowed), key=_error)
-    if wishes.secrets:
-        return rows, chosen
-    return rows, replace(chosen, policy=replace(chosen.policy, budget=Budget(chosen.total)))
+        least = {total: best(total) for total in sorted(wanted)}
+        chosen = None if allowed is None else least[allowed]
+    if chosen is not None and not wishes.secrets:
+        chosen = replace(chosen, policy=replace(chosen.policy, budget=Budget(chosen.total)))
+    return [row for total in sorted(rows) for row in rows[total]], chosen
 
 
 def _ways(tried: _Trials, wishes: Wishes, total: float) -> list[Way]:
@@ -558,40 +415,18 @@ def _ways(tried: _Trials, wishes: Wishes, total: float) -> list[Way]:
     return [*ways, *((size, 1) for size in near[:1])]
 
 
-def _least(
-    rows_at: Callable[[float], list[PlanRow]], wishes: Wishes, totals: Sequence[float]
-) -> tuple[list[PlanRow], PlanRow]:
-    """Rows of totals that halve the ladder, and the one of the least total whose error is tolerated."""
-    rows, found, low, high = list[PlanRow](), None, 0, len(totals)
-    while low < high:
-        middle = (low + high) // 2
-        now = rows_at(totals[middle])
-        best = min(now, key=_error)
-        enough = best.error <= (wishes.wrong or 0.0)
-        found, low, high = (best, low, middle) if enough else (found, middle + 1, high)
-        rows += now
-    if found is None:
-        more = "" if wishes.secrets else ", or let releases wait for later events"
-        raise InputError(f"no policy errs by {wishes.wrong:g} or less on these people; tolerate more{more}")
-    return sorted(rows, key=lambda row: row.total), found
-
-
-def _error(row: PlanRow) -> float:
-    return row.error
-
-
-def _by_secret(setting: Terms, people: Sequence[Ints], costs: Sequence[Floats]) -> tuple[float | None, float | None]:
+def _by_secret(terms: Terms, people: Sequence[Ints], costs: dict[int, Floats]) -> tuple[float | None, float | None]:
     """The mean cost in windows of people who have a declared secret, and in those of people who do not."""
     sides: tuple[list[Floats], list[Floats]] = ([], [])
-    for secret in setting.secrets:
+    for secret in terms.secrets:
         if secret.kind == "trait":  # which no event shows
             continue
-        compiled = secret.over(setting.model.alphabet)
-        for codes, spent in zip(people, costs, strict=True):
+        compiled = secret.over(terms.model.alphabet)
+        for place, codes in enumerate(people):
             length = compiled.length or len(codes)
             for begin in range(0, len(codes) if secret.repeats else length, length):
                 part = slice(begin, min(begin + length, len(codes)))
                 held = compiled.read(codes[part].tolist(), begin)
-                sides[not held].append(spent[part])
+                sides[not held].append(costs[place][part])
     with_, without = (float(np.concatenate(side).mean()) if side else None for side in sides)
     return with_, without

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from seqveil.core import filtering
-from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import Sent
@@ -201,9 +200,7 @@ def _decode_cases(setting: stream.Terms, followed: Seen, smooth: bool) -> Iterat
     for t in range(len(kept) - 2, -1, -1):
         joint, after = kept[t][0], kept[t + 1][1]
         going = slice(len(after))
-        ahead = after.back(later[going] * after.rows)
-        ahead /= ahead.max((1, 2), keepdims=True)
-        later[going] = filtering.pull(model, ahead.reshape(-1, model.size)).reshape(ahead.shape)
+        later[going] = after.pulled(model, later[going])
         joint[going] *= later[going]
         joint /= joint.sum((1, 2), keepdims=True)
     for t, (joint, _) in enumerate(kept):
@@ -218,8 +215,3 @@ def _in_blocks(seen: Any) -> Floats:
     free = np.where(inside, blocks.skews[:, None] * filtering.clear(blocks.free), states)
     both = np.stack([np.where(inside, filtering.clear(blocks.given), states), free], axis=1)
     return both * np.where(begins[:, None], 1.0, weights)[:, :, None]  # where one begins its rows have the weights
-
-
-def estimates(distributions: Floats, distortion: str | Distortion, model: MarkovModel) -> Ints:
-    """The code of least expected distortion for every row: mode for Hamming, median for absolute, and so on."""
-    return resolve(distortion, model.alphabet).best_guess(distributions)

@@ -15,13 +15,11 @@ same shares at each event, as if the bit were drawn anew: that is a distribution
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from seqveil.core import filtering
-from seqveil.core.bulk import numbered
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
@@ -54,7 +52,6 @@ class ModelCheck:
     log_e_value: float | None  # the highest on the way
     alarm: float  # its log at which the model does not fit
     rule: str  # what decides, or why nothing does, in words
-    users_alarmed: int = 0  # users whose own stream is evidence enough, allowing for how many users there are
     users: int = 0
 
     @classmethod
@@ -64,13 +61,12 @@ class ModelCheck:
 
     @classmethod
     def of(cls, drift: Drift) -> ModelCheck:
-        """What all bets together say, and how many users depart by their own releases."""
+        """What all bets together say."""
         if not drift.alarm and (drift.users < FEWEST[0] or drift.events < FEWEST[1]):
             few = f"{count(drift.events, 'release')} of {count(drift.users, 'person', 'people')}"
             return cls.none(f"{few}, too few to speak against it")
         rule = f"an e-value that ever reaches 1/{ALPHA:g} is an alarm, of probability {ALPHA:g} at most if it is right"
-        alone = int((drift.user_log_e_values() >= math.log(max(1, drift.users) / ALPHA)).sum())
-        return cls(not drift.alarm, drift.log_highest, -math.log(ALPHA), rule, alone, drift.users)
+        return cls(not drift.alarm, drift.log_highest, -math.log(ALPHA), rule, drift.users)
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -102,9 +98,8 @@ class ModelCheck:
             return "model", f"whether the releases fit it was not checked: {self.rule}"
         if self.fits:
             return "model", f"the releases do not speak against it ({self._odds}), which is no proof that it is right"
-        alone = f"{self.users_alarmed} of {self.users} users depart by their own releases"
         odds = f"the releases do not fit the model ({self._odds})"
-        return "warning", f"{odds}: these people do not follow it, and what is said under it need not hold; {alone}"
+        return "warning", f"{odds}: these people do not follow it, and what is said under it need not hold"
 
 
 NOT_ASKED = ModelCheck.none("the releases were not asked")
@@ -114,7 +109,7 @@ class Drift:
     """Bets against the model with every release; see the module for what the stake means.
 
     *Guarantee*: if every stream follows the setting's model, and users are independent, the probability that `alarm`
-    ever becomes true is at most `alpha`. Only releases and public parameters are used, so it is post-processing and
+    ever becomes true is at most ALPHA. Only releases and public parameters are used, so it is post-processing and
     costs no privacy. No alarm is no proof that the model is right.
 
     The alternatives are the chain made stickier, the chain made looser, chains learned from the releases before, and
@@ -124,10 +119,9 @@ class Drift:
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> from seqveil import Policy
-    >>> drift = Drift(Policy(epsilon=2.0, mechanism="randomized_response").on(model))
-    >>> users = np.arange(200).tolist()
+    >>> drift = Drift(Policy(epsilon=2.0, mechanism="randomized_response").on(model), users=200)
     >>> for t in range(30):
-    ...     drift.update(users, np.full(200, t % 2))
+    ...     drift.update(np.arange(200), np.full(200, t % 2))
     >>> drift.alarm, drift.events
     (True, 6000)
 
@@ -135,43 +129,28 @@ class Drift:
     2023; Shin, Ramdas, Rinaldo, *E-detectors*, 2023.
     """
 
-    def __init__(self, setting: Terms, alpha: float = ALPHA) -> None:
+    def __init__(self, setting: Terms, users: int) -> None:
         if setting.in_batches:
             raise InputError("drift is measured on releases one by one; release a sample without batch")
         if not setting.mechanism.sound:
             raise InputError(f'mechanism "{setting.mechanism.name}" is not sound; use one that is, such as "optimal"')
-        if not 0 < alpha < 1:
-            raise InputError(f"expected alpha, the rate of false alarms, between 0 and 1, got {alpha}")
-        self.setting, self.alpha = setting, alpha
-        self.users = self.events = 0
+        self.users, self.events = users, 0
         self.log_highest = 0.0  # log of the highest e-value on the way
-        self._alternatives = alternatives_of(setting.model)
-        self._followed, self._index = Followed(setting), dict[Hashable, int]()
+        self._alternatives, self._followed = alternatives_of(setting.model, users), Followed(setting)
         self._bets = sum(alternative.bets for alternative in self._alternatives)
         self._active = np.full(self._bets, -np.inf)  # log of what the stakes put in so far have become
-        self._own = np.zeros((self._bets, 0))  # log of each user's bets, all put in at the start
 
-    def update(
-        self, users: Sequence[Hashable], codes: Ints, times: Floats | None = None, epsilons: Floats | None = None
-    ) -> None:
-        """Take releases in, in the order they were made (NOTHING where there was none); `epsilons` as in `observe`."""
-        rows = numbered(self._index, users)
-        for turn, seen in self._followed.observe(rows, codes, times, epsilons):
-            self.take(rows[turn], seen)
+    def update(self, users: Rows, codes: Ints, times: Floats | None = None, epsilons: Floats | None = None) -> None:
+        """Take in releases of users numbered from 0, in the order they were made; as in `Followed.observe`."""
+        for turn, seen in self._followed.observe(users, codes, times, epsilons):
+            self.take(users[turn], seen)
 
     def take(self, rows: Rows, seen: Made) -> None:
-        """Take in the next release of each of these users, numbered from 0, as somebody saw it who follows them all."""
-        self.users, room = max(self.users, int(rows.max()) + 1), self._own.shape[1]
-        if self.users > room:  # made ahead of need, so that most calls copy nothing
-            room = max(self.users, 2 * room)
-            self._own = np.pad(self._own, ((0, 0), (0, room - self._own.shape[1])))
-            for alternative in self._alternatives:
-                alternative.grow(room)
+        """Take in the next release of each of these users, as somebody saw it who follows them all."""
         columns, mine = weighed(seen)
         gains = np.log(np.vstack([alternative.weigh(rows, columns) for alternative in self._alternatives]) / mine)
         stake = math.log(_waiting(self.events) - _waiting(self.events + rows.size)) - math.log(self._bets)
         self._active = np.logaddexp(self._active, stake) + gains.sum(1)
-        self._own[:, rows] += gains
         self.events += rows.size
         self.log_highest = max(self.log_highest, self.log_e_value)
 
@@ -183,12 +162,7 @@ class Drift:
     @property
     def alarm(self) -> bool:
         """Whether the e-value ever reached 1/α."""
-        return self.log_highest >= -math.log(self.alpha)
-
-    def user_log_e_values(self) -> Floats:
-        """Log e-value of each user's own stream: above log(users/α) it is an alarm for that user, whoever else."""
-        logs: Floats = np.logaddexp.reduce(self._own[:, : self.users], axis=0) - math.log(self._bets)
-        return logs
+        return self.log_highest >= -math.log(ALPHA)
 
 
 def weighed(seen: Made) -> tuple[Floats, Floats]:
@@ -208,17 +182,17 @@ def _waiting(events: int) -> float:
     return 1.0 / (1.0 + math.log2(1.0 + events / EARLY))
 
 
-def alternatives_of(model: MarkovModel) -> list[Fixed | Kinds | Learning]:
-    """The alternatives that `Drift` bets on.
+def alternatives_of(model: MarkovModel, users: int) -> list[Fixed | Kinds | Learning]:
+    """The alternatives that `Drift` bets on, for so many users.
 
     Each is another distribution of the streams, fixed before each release and followed for every user, like the model.
     One that stands for several has so many `bets`, and gives a row for each.
     """
-    found: list[Fixed | Kinds | Learning] = [Fixed(looser(model, SHARE))]
+    found: list[Fixed | Kinds | Learning] = [Fixed(looser(model, SHARE), users)]
     if model.stacked:
-        found.append(Fixed(stickier(model, SHARE)))
+        found.append(Fixed(stickier(model, SHARE), users))
         if model.n <= LEARNED:
-            found += [Learning(mean_chain(model), *PACE), Kinds(model)]
+            found += [Learning(mean_chain(model), users, *PACE), Kinds(model, users)]
     return found
 
 
@@ -269,13 +243,8 @@ class Fixed:
 
     bets = 1
 
-    def __init__(self, model: MarkovModel) -> None:
-        self._model, self._states = model, filtering.start(model, 0)
-
-    def grow(self, users: int) -> None:
-        """Make room for so many users, each new one in the chain's first state."""
-        more = filtering.start(self._model, max(0, users - len(self._states)))
-        self._states = np.concatenate([self._states, more])
+    def __init__(self, model: MarkovModel, users: int) -> None:
+        self._model, self._states = model, filtering.start(model, users)
 
     def weigh(self, rows: Rows, columns: Floats) -> Floats:
         """Probability of each release under the fixed chain; then filter on it."""
@@ -295,18 +264,11 @@ class Kinds:
 
     bets = 1
 
-    def __init__(self, model: MarkovModel) -> None:
+    def __init__(self, model: MarkovModel, users: int) -> None:
         kinds, self._common = _kinds(model)
-        self._kinds = [Fixed(kind) for kind in kinds]
-        self._own = np.zeros((len(kinds), 0))  # log of what each user's releases say for each kind; 0 for the likeliest
-        self._share = np.zeros((len(kinds), 0))  # of each user that counts for a kind so far
-
-    def grow(self, users: int) -> None:
-        """Make room for so many users, each of whom may be of any kind."""
-        more = max(0, users - self._own.shape[1])
-        for kind in self._kinds:
-            kind.grow(users)
-        self._own, self._share = (np.pad(part, ((0, 0), (0, more))) for part in (self._own, self._share))
+        self._kinds = [Fixed(kind, users) for kind in kinds]
+        self._own = np.zeros((len(kinds), users))  # log of what a user's releases say for a kind; 0 for the likeliest
+        self._share = np.zeros((len(kinds), users))  # of each user that counts for a kind so far
 
     def weigh(self, rows: Rows, columns: Floats) -> Floats:
         """Probability of each release, mixed over the kinds; then weigh the kinds by it."""
@@ -345,21 +307,15 @@ class Learning:
     Bad learning loses stakes, but it never makes false alarms.
     """
 
-    def __init__(self, model: MarkovModel, *paces: float) -> None:
+    def __init__(self, model: MarkovModel, users: int, *paces: float) -> None:
         self.bets, n = len(paces), model.n
         self._paces = np.array(paces)[:, None, None]
         table = np.repeat(model.advance(np.eye(n))[None], self.bets, axis=0)
         self._counts, self._first = FIRM * table, np.repeat(FIRM * model.prior[None], self.bets, axis=0)
         self._rows = table
-        self._filtered = np.zeros((self.bets, 0, n))  # zeros where a stream has not begun
-        self._begun = np.zeros(0, bool)
+        self._filtered = np.zeros((self.bets, users, n))  # zeros where a stream has not begun
+        self._begun = np.zeros(users, bool)
         self._since = 0
-
-    def grow(self, users: int) -> None:
-        """Make room for so many users."""
-        more = max(0, users - len(self._begun))
-        self._filtered = np.pad(self._filtered, ((0, 0), (0, more), (0, 0)))
-        self._begun = np.pad(self._begun, (0, more))
 
     def weigh(self, rows: Rows, columns: Floats) -> Floats:
         """Probability of each release under the chain learned so far, a row for each pace; then learn from it."""
@@ -380,13 +336,9 @@ class Learning:
         if not going:
             self._first += (after - ahead)[:, ~begun].sum(1)
         self._filtered[:, rows], self._begun[rows] = after, True
-        self._settle(rows.size)
-        return np.asarray(marginal)
-
-    def _settle(self, events: int) -> None:
-        """Turn the counts into distributions once in a while: predictable, since only releases before have entered."""
-        self._since += events
-        if self._since >= self._rows.shape[1]:
+        self._since += rows.size
+        if self._since >= self._rows.shape[1]:  # once in a while: predictable, as only releases before have entered
             self._since = 0
             counts = np.maximum(self._counts, LEAST * np.maximum(self._counts.sum(2, keepdims=True), FIRM))
             self._rows = counts / counts.sum(2, keepdims=True)
+        return np.asarray(marginal)

@@ -10,7 +10,7 @@ e^-L Π ŝ_k + (1-e^-L) Π f_k. Kernels that keep declared secrets go by what is
 So an event has a row for each *case*, the block's bit or what is remembered, and all recursions run over the case, too.
 
 With b_k(x) = Q(y_k|x), α_k(s) ∝ Pr(s_k = s, y_1..y_k) and ω_k(s) ∝ Pr(y_k+1.. | s_k = s), the expected number of moves
-from context s to symbol z is Σ_k α_k(s) P(z|s) b_k+1(z) ω_k+1(s'), each term divided by the likelihood. It is exact: it
+from s to z is Σ_k α_k(s) P(z|s) b_k+1(z) ω_k+1(z), each term divided by the likelihood. It is exact: it
 equals the sum over all sequences. The recursions are those of `core.filtering`. Learning runs dozens of rounds over all
 streams, so a block of streams of like length goes together, and each step is one product of matrices.
 """
@@ -266,6 +266,15 @@ class Says:
         """Likelihoods (..., U, K, S) by the case at the event, as those by the case before it."""
         return self._joined(values, "...bz,abz->...az")
 
+    def pulled(self, model: MarkovModel, later: Floats) -> Floats:
+        """Likelihoods (U, K, S) of all after the event as those of it and all after it, one step of the model back.
+
+        The largest of each stream is 1 before that step.
+        """
+        ahead = self.back(later * self.rows)
+        ahead /= ahead.max((1, 2), keepdims=True)
+        return filtering.pull(model, ahead.reshape(-1, model.size)).reshape(ahead.shape)
+
     def _joined(self, values: Floats, how: str) -> Floats:
         if self.links is None or self.joins is None or self.shown is None:
             return values
@@ -282,33 +291,24 @@ class Says:
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """A chain of order m as full tables: the first m symbols jointly (n^m,) and a row a context (n^m, n)."""
+    """A chain of order 1 as full tables: the distribution of the first state (S,), and a row a state (S, S)."""
 
     first: Floats
     rows: Floats
 
     @property
     def n(self) -> int:
-        """Symbols of the alphabet."""
-        return int(self.rows.shape[1])
-
-    @property
-    def order(self) -> int:
-        """How many symbols the next one depends on."""
-        return round(np.log(len(self.rows)) / np.log(self.n)) if self.n > 1 else 1
+        """How many states there are."""
+        return int(self.first.size)
 
     @classmethod
-    def uniform(cls, n: int, order: int = 1) -> Chain:
+    def uniform(cls, n: int) -> Chain:
         """The chain in which nothing is likelier than anything else."""
-        return cls(np.full(n**order, float(n) ** -order), np.full((n**order, n), 1.0 / n))
+        return cls(np.full(n, 1.0 / n), np.full((n, n), 1.0 / n))
 
     def model(self, names: Symbols) -> MarkovModel:
         """The chain as a model over these symbols."""
-        return MarkovModel(self.first.reshape((self.n,) * self.order), self.rows, self.order, names)
-
-    def deeper(self) -> Chain:
-        """The same as a chain of one order more: contexts that differ in the oldest symbol alone share a row."""
-        return Chain((self.first[:, None] * self.rows).ravel(), np.tile(self.rows, (self.n, 1)))
+        return MarkovModel(self.first, self.rows, alphabet=names)
 
 
 def distribution(weights: Floats, floor: float) -> Floats:
@@ -319,11 +319,10 @@ def distribution(weights: Floats, floor: float) -> Floats:
 
 
 class Walk:
-    """A block of streams under one chain of any order, users with long streams first.
+    """A block of streams under one chain, users with long streams first.
 
-    A distribution of streams lies as (U, K·S), by case and context; contexts (x_1 oldest .. x_m) are numbered by their
-    symbols as digits, so that (x_2..x_m, z) follows (x_1..x_m). Where states of a chain of order 1 are more than
-    symbols, `newest` says which symbol each shows.
+    A distribution of streams lies as (U, K·S), by case and state. Where states are more than symbols, `newest` says
+    which symbol each shows.
     """
 
     def __init__(
@@ -331,30 +330,17 @@ class Walk:
     ) -> None:
         """`places` (U, T) are the streams' events in the evidence, any past a stream's end."""
         self.chain, self.evidence, self.places, self.lengths = chain, evidence, places, lengths
-        self.n, self.size = chain.n, len(chain.rows)
-        self.rest = self.size // self.n
-        self.step = np.ascontiguousarray(chain.rows.reshape(self.n, self.rest, self.n).transpose(1, 0, 2))
-        contexts = np.arange(self.size)
-        digits = [contexts // self.n ** (chain.order - 1 - t) % self.n for t in range(chain.order)]
-        self.shown = digits if newest is None else [newest]  # symbols of the first events, by the context after them
+        self.shown = np.arange(chain.n) if newest is None else newest
 
     def forward(self, keep: bool = True) -> Floats:
         """log Pr(releases) a user; keeps the distributions for the way back."""
-        users, begin = self.lengths.size, len(self.shown)
-        self.distributions: list[Floats] = []
-        self.said: list[Says] = []
-        self.scales: list[Floats] = []
-        log = np.zeros(users)
-        joint = np.zeros((users, self.evidence.cases, self.size))
-        joint[:, 0] = self.chain.first
-        for t, shown in enumerate(self.shown):  # all have these, where a shorter stream has events that say nothing
-            says = self._says(t, users, shown)
-            joint = says.onward(joint) * says.rows
-        later = ((t, int((self.lengths > t).sum())) for t in range(begin, self.places.shape[1]))
-        said = (self._says(t, going, self.shown[-1]) for t, going in later)
+        self.distributions, self.scales, self.said = list[Floats](), list[Floats](), list[Says]()
+        log, said = np.zeros(self.lengths.size), self._says(keep)
+        first, begun = next(said), np.zeros((self.lengths.size, self.evidence.cases, self.chain.n))
+        begun[:, 0] = self.chain.first
+        joint = (first.onward(begun) * first.rows).reshape(self.lengths.size, -1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            steps = filtering.forward(joint.reshape(users, -1), self._noted(said, keep), self._onward)
-            for distribution, scale in steps:
+            for distribution, scale in filtering.forward(joint, said, self._onward):
                 if not (scale > 0).all():
                     raise InputError(IMPOSSIBLE)
                 log[: scale.size] += np.log(scale)
@@ -363,83 +349,69 @@ class Walk:
                     self.scales.append(scale)
         return log
 
-    def _noted(self, said: Iterator[Says], keep: bool) -> Iterator[Says]:
+    def _says(self, keep: bool) -> Iterator[Says]:
         """What events say, step by step, kept for the way back."""
-        self.said.append(Says(np.ones((self.lengths.size, 1, 1))))  # the first context has no way back
-        for says in said:
+        for t in range(self.places.shape[1]):
+            going = int((self.lengths > t).sum())
+            says = self.evidence.says(self.places[:going], self.lengths[:going], t, self.shown)
             if keep:
                 self.said.append(says)
             yield says
 
     def counts(self, apart: bool = False) -> tuple[Floats, Floats]:
         """Expected firsts and moves (the latter still to be multiplied by the rows), together or user by user."""
-        users, n, cases = self.lengths.size, self.n, self.evidence.cases
-        moves = np.zeros((users, n, self.rest, n) if apart else (self.rest, n, n))
-        later = np.ones_like(self.distributions[0])
-        for at, value in filtering.backward(later, self.said, self._ahead, self._pull, self.scales):
-            going = len(value)
-            before, after = self.distributions[at][:going], value
+        users, n, cases = self.lengths.size, self.chain.n, self.evidence.cases
+        moves, later = np.zeros((users, n, n) if apart else (n, n)), np.ones_like(self.distributions[0])
+        for at, after in filtering.backward(later, self.said, self._ahead, self._pull, self.scales):
+            going = len(after)
+            before = self.distributions[at][:going]
             if apart:
-                pair = before.reshape(going, cases, n, -1), after.reshape(going, cases, -1, n)
-                moves[:going] += np.einsum("ukxr,ukrz->uxrz", *pair)
+                pair = (part.reshape(going, cases, n) for part in (before, after))
+                moves[:going] += np.einsum("ukx,ukz->uxz", *pair)
             else:
-                moves += np.matmul(self._by_oldest(before).transpose(0, 2, 1), self._by_newest(after))
-        first = (self.distributions[0] * later).reshape(users, cases, -1).sum(1)
-        if apart:
-            return first, moves.reshape(users, self.size, n)
-        return first.sum(0), moves.transpose(1, 0, 2).reshape(self.size, n)
+                moves += before.reshape(-1, n).T @ after.reshape(-1, n)
+        first = (self.distributions[0] * later).reshape(users, cases, n).sum(1)
+        return first if apart else first.sum(0), moves
 
     def sample(self, generator: np.random.Generator) -> Ints:
-        """One truth for each stream, (U, T), drawn backward, for order 1; what lies past its end is not to be read."""
-        truth, table, cases = np.zeros(self.places.shape, np.int64), self.step[0], self.evidence.cases
+        """One truth for each stream, (U, T), drawn backward; what lies past its end is not to be read."""
+        truth, cases, n = np.zeros(self.places.shape, np.int64), self.evidence.cases, self.chain.n
         after, case, joins = 0, np.zeros((0, 1), np.int64), self.evidence.joins  # streams that go on, and their case
         for t in range(len(self.distributions) - 1, -1, -1):
             distribution = self.distributions[t].copy()
             if after:
-                ahead = distribution[:after].reshape(after, cases, self.n)
-                ahead *= table[:, truth[:after, t + 1]].T[:, None]
-                links, symbol = self.said[t + 1].links, self.shown[0][truth[:after, t + 1, None]]
+                ahead = distribution[:after].reshape(after, cases, n)
+                ahead *= self.chain.rows[:, truth[:after, t + 1]].T[:, None]
+                links, symbol = self.said[t + 1].links, self.shown[truth[:after, t + 1, None]]
                 if links is not None and joins is not None:
                     ahead *= joins[links[:, None], np.arange(cases), case[:after], symbol][:, :, None]
             running = np.cumsum(distribution, axis=1)
             after = len(distribution)
             uniform = generator.random(len(truth))[:after] * running[:, -1]
             chosen = np.minimum((running <= uniform[:, None]).sum(1), running.shape[1] - 1)
-            case, truth[:after, t] = chosen[:, None] // self.n, chosen % self.n
+            case, truth[:after, t] = chosen[:, None] // n, chosen % n
         return truth
-
-    def _says(self, t: int, users: int, shown: Ints) -> Says:
-        return self.evidence.says(self.places[:users], self.lengths[:users], t, shown)
-
-    def _by_oldest(self, values: Floats) -> Floats:
-        """By the oldest symbol of the context, apart by the others: (x_2..x_m, U·K, x_1)."""
-        return values.reshape(-1, self.n, self.rest).transpose(2, 0, 1)
-
-    def _by_newest(self, values: Floats) -> Floats:
-        """By the newest symbol of the context, apart by the others: (x_1..x_m-1, U·K, x_m)."""
-        return values.reshape(-1, self.rest, self.n).transpose(1, 0, 2)
 
     def _onward(self, distribution: Floats, says: Says) -> Floats:
         """The distribution one move on, times what the event there says."""
-        moved = np.matmul(self._by_oldest(distribution), self.step).transpose(1, 0, 2)
-        return (says.onward(moved.reshape(len(says), -1, self.size)) * says.rows).reshape(len(says), -1)
+        moved = (distribution.reshape(-1, self.chain.n) @ self.chain.rows).reshape(len(says), -1, self.chain.n)
+        return (says.onward(moved) * says.rows).reshape(len(says), -1)
 
     def _ahead(self, later: Floats, says: Says) -> Floats:
         """What comes after an event, times what it says, by the case before it."""
-        return says.back(later.reshape(len(says), -1, self.size) * says.rows).reshape(len(says), -1)
+        return says.back(later.reshape(len(says), -1, self.chain.n) * says.rows).reshape(len(says), -1)
 
     def _pull(self, value: Floats) -> Floats:
-        """What comes with an event, by the context before it."""
-        pulled = np.matmul(self._by_newest(value), self.step.transpose(0, 2, 1)).transpose(1, 2, 0)
-        return pulled.reshape(value.shape)
+        """What comes with an event, by the state before it."""
+        return (value.reshape(-1, self.chain.n) @ self.chain.rows.T).reshape(value.shape)
 
 
 @dataclass(frozen=True, eq=False)
 class ExpectedStatistics:
     """Expected counts behind some releases under one chain."""
 
-    first: Floats  # (n^m,)
-    moves: Floats  # (n^m, n)
+    first: Floats  # (n,)
+    moves: Floats  # (n, n)
     log_likelihood: float
     users: int
     events: int
@@ -467,7 +439,7 @@ def likelihoods(evidence: Evidence, chain: Chain) -> Floats:
 
 
 def by_user(evidence: Evidence, chain: Chain) -> tuple[Floats, Floats]:
-    """Expected counts user by user, long streams first: firsts (U, n^m) and moves (U, n^m, n)."""
+    """Expected counts user by user, long streams first: firsts (U, n) and moves (U, n, n)."""
     firsts, moves = list[Floats](), list[Floats]()
     for walk in _walks(evidence, chain, chain.n):
         walk.forward()

@@ -66,6 +66,7 @@ class HeldOut:
     gain: float  # nats an event over no context
     error: float  # its standard error over users
     log_evidence: float
+    best: int = 0  # which of the chains it is
 
     @property
     def earned(self) -> bool:
@@ -94,7 +95,6 @@ class Learned:
 def learn(
     evidence: Evidence,
     alphabet: Symbols | Sequence[Any] | None = None,
-    order: int = 1,
     *,
     start: Chain | None = None,
     strength: float | None = None,
@@ -106,9 +106,9 @@ def learn(
     *Guarantee*: post-processing. The input holds releases and public numbers only, so it costs no budget, however often
     it is done; the chain rules no transition out.
 
-    Parameters: `alphabet` names the symbols (codes 0..n-1 without); `order` m looks m symbols back, its prior being the
-    chain of order m-1; `start` is a chain of order 1 that takes the place of the fitted family F, as for a single user
-    whose prior is the population; `strength` in pseudo-moves a row is otherwise tried on held-out users.
+    Parameters: `alphabet` names the symbols (codes 0..n-1 without); `start` takes the place of the fitted family F, as
+    for a single user whose prior is the population; `strength` in pseudo-moves a row is otherwise tried on held-out
+    users.
 
     >>> truth = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]])
     >>> from seqveil import Policy
@@ -125,24 +125,16 @@ def learn(
     Reference: Baum, Petrie, Soules, Weiss 1970; docs/theory.md, section 10.
     """
     names = symbols_of(alphabet, evidence.n)
-    if evidence.n ** (order + 1) > LARGEST:
-        raise InputError(
-            f"a chain of order {order} over {evidence.n} symbols is too large a table; learn a lower order, or use "
-            "fewer symbols"
-        )
+    if evidence.n**2 > LARGEST:
+        raise InputError(f"a chain over {evidence.n} symbols is too large a table to learn; use fewer symbols")
     centre = start if start is not None else family(_some(evidence).cut(PIECE), names)
-    found: tuple[float, HeldOut | None] = (strength or USUAL, None)
-    for level in range(order):
-        centre = centre.deeper() if level else centre
-        found = _try(evidence, centre, strength)
-        near = climb(_some(evidence).cut(PIECE), centre, centre, found[0], ROUNDS, TOLERANCE)
-        whole_log = evidence.people > TRIED  # most of the way was made on some of the users
-        end = climb(evidence.cut(PIECE), near.chain, centre, found[0], ROUNDS, TOLERANCE) if whole_log else near
-        prior, centre = centre, end.chain
+    weight, earned = _try(evidence, centre, strength)
+    end = climb(_some(evidence).cut(PIECE), centre, centre, weight)
+    if evidence.people > TRIED:  # most of the way was made on some of the users
+        end = climb(evidence.cut(PIECE), end.chain, centre, weight)
     whole = expect(evidence, end.chain)
-    chain = Chain(maximise(whole, prior, found[0]).first, end.chain.rows)  # first symbols are those of whole streams
-    how = (found[0], whole, end.rounds, end.change, end.converged, found[1])
-    return Learned(chain.model(names), chain, *how)
+    chain = Chain(maximise(whole, centre, weight).first, end.chain.rows)  # first symbols are those of whole streams
+    return Learned(chain.model(names), chain, weight, whole, end.rounds, end.change, end.converged, earned)
 
 
 def held_out(evidence: Evidence, chains: Sequence[Chain]) -> HeldOut:
@@ -152,11 +144,12 @@ def held_out(evidence: Evidence, chains: Sequence[Chain]) -> HeldOut:
     """
     base = likelihoods(evidence, Chain.uniform(evidence.n))
     gains = np.stack([likelihoods(evidence, chain) - base for chain in chains])
-    totals = gains.sum(1)
-    best = gains[int(totals.argmax())]
-    spread = float(best.std(ddof=1)) * math.sqrt(best.size) if best.size > 1 else math.inf
+    totals, events = gains.sum(1), evidence.events
+    best = int(totals.argmax())
+    own = gains[best]
+    spread = float(own.std(ddof=1)) * math.sqrt(own.size) if own.size > 1 else math.inf
     log_mean = float(np.logaddexp.reduce(totals)) - math.log(len(chains))
-    return HeldOut(best.size, evidence.events, float(best.sum()) / evidence.events, spread / evidence.events, log_mean)
+    return HeldOut(own.size, events, float(own.sum()) / events, spread / events, log_mean, best)
 
 
 def _try(evidence: Evidence, centre: Chain, strength: float | None) -> tuple[float, HeldOut | None]:
@@ -169,9 +162,8 @@ def _try(evidence: Evidence, centre: Chain, strength: float | None) -> tuple[flo
         return (USUAL if strength is None else strength), None
     rest, others = some.of_users(~last), some.of_users(last)
     tried = STRENGTHS if strength is None else (strength,)
-    chains = [climb(rest.cut(PIECE), centre, centre, each, 30, 1e-6).chain for each in tried]
-    scores = [float(likelihoods(others, chain).sum()) for chain in chains]
-    return tried[int(np.argmax(scores))], held_out(others, chains)
+    found = held_out(others, [climb(rest.cut(PIECE), centre, centre, each, 30).chain for each in tried])
+    return tried[found.best], found
 
 
 def _some(evidence: Evidence) -> Evidence:
@@ -240,25 +232,20 @@ class Climb:
     value: float
 
 
-def climb(evidence: Evidence, start: Chain, centre: Chain, strength: float, rounds: int, tolerance: float) -> Climb:
+def climb(evidence: Evidence, start: Chain, centre: Chain, strength: float, rounds: int = ROUNDS) -> Climb:
     """max over chains of log Pr(releases) + strength · Σ_s Σ_z centre(z|s) log P(z|s), from `start`, until it is there.
 
     Each round takes the rows P(z|s) ∝ expected moves + strength · centre(z|s). They are pushed on beyond that as long
     as the sum rises (over-relaxed EM: P^(1-η) EM^η, η growing by a tenth up to FASTEST, back to 1 after a fall).
 
-    Parameters:
-      evidence: the releases, a stream a user.
-      start: the chain to begin with.
-      centre: the chain that the rows lean to.
-      strength: pseudo-moves a row of it.
-      rounds: at most so many.
-      tolerance: nats an event that a round must gain for another to follow.
+    There are at most so many rounds, and another follows where the last one gained more than TOLERANCE an event.
 
     Reference: Dempster, Laird, Rubin 1977; Salakhutdinov, Roweis, *Adaptive overrelaxed bound optimization*, ICML 2003.
     """
     chain, (plain, value) = start, _round(evidence, start, centre, strength)
     push, change, done = 1.0, np.inf, 0
-    while done < rounds and change > tolerance * evidence.events:
+    enough = TOLERANCE * evidence.events
+    while done < rounds and change > enough:
         done += 1
         tried = _pushed(chain, plain, push)
         after, new = _round(evidence, tried, centre, strength)
@@ -268,7 +255,7 @@ def climb(evidence: Evidence, start: Chain, centre: Chain, strength: float, roun
         else:
             push = min(FASTEST, push * 1.1)
         chain, plain, change, value = tried, after, abs(new - value), new
-    return Climb(chain, done, change / evidence.events, bool(change <= tolerance * evidence.events), value)
+    return Climb(chain, done, change / evidence.events, bool(change <= enough), value)
 
 
 def _round(evidence: Evidence, chain: Chain, centre: Chain, strength: float) -> tuple[Chain, float]:
@@ -288,7 +275,6 @@ def _pushed(chain: Chain, plain: Chain, push: float) -> Chain:
     """A step beyond what a round asks for, by so much."""
     if push == 1.0:
         return plain
-
     both = (chain.first, plain.first), (chain.rows, plain.rows)
     return Chain(*(distribution(old * (new / old) ** push, FLOOR) for old, new in both))
 
@@ -297,7 +283,7 @@ def _pushed(chain: Chain, plain: Chain, push: float) -> Chain:
 class Region:
     """Radii in total variation: with posterior probability `confidence` every row is within its own, all at once.
 
-    `rows` (n^m,) are the contexts' radii and `first` that of the distribution of the first symbols.
+    `rows` (n,) are the symbols' radii and `first` that of the distribution of the first symbols.
     """
 
     confidence: float
@@ -331,7 +317,7 @@ def region(learned: Learned, evidence: Evidence, confidence: float = 0.95) -> Re
     if size > MOST_PARAMETERS:
         raise InputError(
             f"the region of {size} probabilities is too large to compute (at most {MOST_PARAMETERS}); draw on fewer "
-            "symbols or a lower order"
+            "symbols"
         )
     spread = _spread(learned, evidence)
     apart = np.stack([_distances(chain, other) for other in _draws(chain, spread, DRAWS, 1)])

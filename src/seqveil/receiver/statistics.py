@@ -39,6 +39,7 @@ from seqveil.receiver.inversion import Indicators, dwell, histogram, indicators,
 from seqveil.receiver.learn import learn, region
 
 DRAWN = 200  # truths drawn where releases cannot be inverted
+EACH = 4  # of them are drawn under one learned chain: following the releases takes most of the time
 STRENGTH = 2.0  # pseudo-moves a row that the model of the release counts for
 BLOCK = 4_000_000  # numbers held at once
 LONGEST = 60  # symbols up to which a chain is learned with its uncertainty
@@ -94,20 +95,27 @@ class Summary:
         """Codes that guarded releases reveal so little of that their counts are those of a chain or model."""
         return () if self.disclosed is None else tuple(np.flatnonzero(self.disclosed < ENOUGH).tolist())
 
-    def without_intervals(self) -> Summary:
-        """The estimates alone, for where what they assume does not hold: no interval, and no symbol surely on top.
+    def known(self, intervals: bool) -> Summary:
+        """What may be said of it; without `intervals` the estimates alone, and no symbol is surely on top.
 
-        A symbol that guarded releases hardly reveal has no estimate either (NaN): it would be a guess.
+        Under the model, or without intervals, a symbol that guarded releases hardly reveal has no estimate (NaN): it
+        would be the model's guess. Its interval holds everything that is possible.
         """
-        gone = np.isin(np.arange(self.histogram.value.size), self.undisclosed)
-        bare: dict[str, Any] = {}
-        for name in ("histogram", "over_time", "transitions", "dwell"):
-            value = getattr(self, name).value
+        learned = intervals and self.method != "model"  # by an interval that no model narrows
+        gone = np.isin(np.arange(self.histogram.value.size), () if learned else self.undisclosed)
+        most: dict[str, Any] = {"histogram": self.events, "over_time": self.in_window[:, None], "dwell": math.inf}
+        most["transitions"], found = self.events - self.users, dict[str, Any]()
+        for name, highest in most.items():
+            was, least = getattr(self, name), float(name == "dwell")
+            unknown = gone[:, None] | gone if name == "transitions" else np.broadcast_to(gone, was.value.shape)
+            ends = np.where(unknown, least, was.low), np.where(unknown, highest, was.high)
+            value, error = np.where(unknown, np.nan, was.value), np.where(unknown, np.nan, was.error)
             nothing = np.full(value.shape, np.nan)
-            hidden = gone[:, None] | gone if name == "transitions" else gone
-            bare[name] = Estimate(np.where(hidden, np.nan, value), nothing, nothing, nothing)
-        top = (replace(one, low=math.nan, high=math.nan, sure=False) for one in self.top if not gone[one.code])
-        return replace(self, **bare, top=tuple(top), maybe_top=())
+            found[name] = Estimate(value, error, *ends) if intervals else Estimate(value, nothing, nothing, nothing)
+        if not intervals:
+            top = (replace(one, low=math.nan, high=math.nan, sure=False) for one in self.top if not gone[one.code])
+            found |= {"top": tuple(top), "maybe_top": ()}
+        return replace(self, **found)
 
 
 def summarise(
@@ -145,7 +153,14 @@ def summarise(
 
     Reference: Kairouz, Bonawitz, Ramage 2016 (inversion); Carter, Kohn 1994 (forward filtering, backward sampling).
     """
-    _check(setting, len(users), codes.size, method)
+    if setting.in_batches:
+        raise InputError("intervals are for releases one by one or in blocks; decode a release in batches instead")
+    if not setting.mechanism.sound:
+        raise InputError(f'mechanism "{setting.mechanism.name}" is not sound; use one that is, such as "optimal"')
+    if len(users) != codes.size or not codes.size:
+        raise InputError(f"expected a user for each of at least one release, got {len(users)} for {codes.size}")
+    if method not in ("auto", "design", "learned", "model"):
+        raise InputError('expected method "auto", "design", "learned" or "model"')
     if not 0.5 <= confidence < 1:
         raise InputError(f"expected a confidence from 0.5 up to 1, got {confidence}")
     if (window is not None and window < 1) or top < 1:
@@ -169,7 +184,8 @@ def summarise(
         public = (None if each is None else each[order] for each in (times, epsilons))
         evidence = Evidence.of_streams(setting, who[order], codes[order], *public)
         drawn = _drawn(setting.model, evidence, slots, under_model)
-        parts, way = drawn.estimates(evidence, z, _ranked if under_model else _spread), _ways(under_model)
+        parts = drawn.estimates(evidence, z, _ranked if under_model else _spread)
+        way = ("model", MODEL) if under_model else ("learned", LEARNED)
         disclosed = drawn.disclosed if setting.guards else None
     histogram, over_time, transitions, dwell = parts
     unknown = None if disclosed is None else disclosed < ENOUGH
@@ -186,23 +202,6 @@ NO_DESIGN_GUARDED = (
     "releases that keep declared secrets cannot be inverted, because they reveal too little about them; use method "
     "learned or model"
 )
-
-
-def _check(setting: Terms, users: int, releases: int, method: str) -> None:
-    """Refuse what intervals cannot be had for."""
-    if setting.in_batches:
-        raise InputError("intervals are for releases one by one or in blocks; decode a release in batches instead")
-    if not setting.mechanism.sound:
-        raise InputError(f'mechanism "{setting.mechanism.name}" is not sound; use one that is, such as "optimal"')
-    if users != releases or not releases:
-        raise InputError(f"expected a user for each of at least one release, got {users} for {releases}")
-    if method not in ("auto", "design", "learned", "model"):
-        raise InputError('expected method "auto", "design", "learned" or "model"')
-
-
-def _ways(under_model: bool) -> tuple[str, str]:
-    """A method with drawn truths, and what it assumes."""
-    return ("model", MODEL) if under_model else ("learned", LEARNED)
 
 
 Parts = tuple[Estimate, Estimate, Estimate, Estimate]  # histogram, over time, transitions, dwell
@@ -287,16 +286,16 @@ def _drawn(model: MarkovModel, evidence: Evidence, window: Ints, under_model: bo
                 "bins or a coarser grid, or release with randomized_response"
             )
         learned = learn(evidence, model.alphabet, start=_full(model), strength=STRENGTH)
-        chains, newest = region(learned, evidence).chains(DRAWN), np.arange(model.n)
+        chains, newest = region(learned, evidence).chains(-(-DRAWN // EACH)), np.arange(model.n)
     found, generator = _Draws(window, model.n), np.random.default_rng(0)
 
     def truths(events: Ints, lengths: Ints) -> Iterator[Ints]:
-        """True streams drawn given the releases, one from each chain; the last chain gives the rest."""
-        for number in range(DRAWN):
-            if number < len(chains):
-                walk = Walk(chains[number], evidence, events, lengths, newest)
-                walk.forward()
-            yield newest[walk.sample(generator)]
+        """True streams drawn given the releases, as many from each chain."""
+        for number, chain in enumerate(chains):
+            walk = Walk(chain, evidence, events, lengths, newest)
+            walk.forward()
+            for _ in range(number, DRAWN, len(chains)):
+                yield newest[walk.sample(generator)]
 
     for events, lengths in evidence.layout.blocks(max(1, BLOCK // newest.size)):
         found.count(truths(events, lengths), events, lengths)
@@ -311,9 +310,8 @@ def _full(model: MarkovModel) -> Chain:
 
 
 def _spread(drawn: Floats, z: float, least: float, most: float | Floats) -> Estimate:
-    """Mean and interval of drawn values, (S, …), widened for there being S of them only."""
-    count = len(drawn)
-    return _interval(drawn.mean(0), drawn.var(0, ddof=1) * (1 + 1 / count), z, least, most)
+    """Mean and interval of drawn values, (S, …), widened for there being so few chains behind them."""
+    return _interval(drawn.mean(0), drawn.var(0, ddof=1) * (1 + EACH / len(drawn)), z, least, most)
 
 
 def _ranked(drawn: Floats, z: float, least: float, most: float | Floats) -> Estimate:

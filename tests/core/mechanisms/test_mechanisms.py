@@ -6,8 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from reference import checks
 from reference import streams as ref
-from seqveil import checks, mechanisms
+from seqveil import mechanisms
 from seqveil.core.distortion import absolute, euclidean, hamming, matrix, squared
 from seqveil.core.errors import GuaranteeError, InputError
 from seqveil.core.kernel import DENOMINATOR, Kernels, usable

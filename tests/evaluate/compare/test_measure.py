@@ -19,7 +19,8 @@ from seqveil.core.kernel import DENOMINATOR
 from seqveil.engine import batches, stream
 from seqveil.engine.stream import State
 from seqveil.evaluate.compare import Arena, Way, constant, converse, measured
-from seqveil.evaluate.compare.measure import clustered, release
+from seqveil.evaluate.compare.measure import clustered
+from seqveil.interfaces.trials import release
 from seqveil.receiver.decode import decode_codes
 
 PRIOR, TRANSITIONS = ref.random_chain(np.random.default_rng(3), 4)
@@ -78,10 +79,10 @@ WAYS = [Way("optimal"), Way("randomized_response"), Way("crr"), Way("tree", batc
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.label)
 @pytest.mark.parametrize("uniform", [0, 1 << 61])
 def test_a_row_says_what_a_slow_reading_finds(way, uniform, monkeypatch):
-    monkeypatch.setattr("seqveil.evaluate.compare.measure.PART", 100)  # several parts of several people
+    monkeypatch.setattr("seqveil.interfaces.trials.PART", 100)  # several parts of several people
     coin = ref.OneCoin()
     coin.value = uniform
-    monkeypatch.setattr("seqveil.evaluate.compare.measure.SeededRandomness", lambda seed: coin)
+    monkeypatch.setattr("seqveil.interfaces.trials.SeededRandomness", lambda seed: coin)
     streams = ragged(CHAIN, [1, 5, 3, 7, 4, 4])
     row = measured(Arena.of(CHAIN, streams), way, 0.6)
     slow = Slow(way.terms(Arena.of(CHAIN, streams), 0.6), streams, coin)
@@ -169,7 +170,7 @@ def test_what_was_disclosed_equals_enumeration(kind, secret, name, longest):
     epsilon = EVENT if way.by_event else None
     arena = Arena.of(model, streams, sv.Policy(secrets=secret), seed=2)
     row, terms = measured(arena, way, epsilon), way.terms(arena, epsilon)
-    made = release(terms, streams, 2, arena.trackers)
+    made = release(terms, streams, 2, follow=arena.trackers)
     columns = [public_columns(terms, made.released[user].tolist()) for user in range(len(streams))]
     figures, worst = row.secrets[0], max(worst_by_enumeration(model, secret, each) for each in columns)
     assert figures.log_odds_worst == pytest.approx(worst, abs=1e-9)

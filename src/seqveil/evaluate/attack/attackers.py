@@ -176,8 +176,5 @@ def _after(said: _Said, model: MarkovModel) -> Floats:
     steps, *shape = said.rows.shape
     after = np.ones((steps + 1, *shape))
     for t in range(steps - 1, 0, -1):
-        says = said.at(t)
-        ahead = says.back(after[t + 1] * says.rows)
-        ahead /= ahead.max((1, 2), keepdims=True)
-        after[t] = filtering.pull(model, ahead.reshape(-1, model.size)).reshape(ahead.shape)
+        after[t] = said.at(t).pulled(model, after[t + 1])
     return after

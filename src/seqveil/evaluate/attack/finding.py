@@ -1,20 +1,14 @@
-"""What an attack found: the verdict with its figures, in words, as plain values and as a picture."""
+"""What an attack found: the verdict with its figures, in words and as plain values."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
-
-import numpy as np
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal
 
 from seqveil.core.results import Line, Result, plain
 from seqveil.core.words import count
 from seqveil.interfaces.sentences import guess_means
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Verdict = Literal["not refuted", "broken", "not decided"]
 _WORST_FIRST: tuple[Verdict, ...] = ("broken", "not decided", "not refuted")
@@ -68,7 +62,6 @@ class Finding:
     false_alarm: float
     people_needed: int | None = None  # to decide, where it is not decided and a number can be named
     guess: AttackerGuess | None = None
-    curve: tuple[tuple[float, float, float], ...] = field(default=(), repr=False)  # log ratio: seen, low, high
 
     @property
     def sentence(self) -> str:
@@ -86,10 +79,8 @@ class Finding:
         return said
 
     def to_dict(self) -> dict[str, Any]:
-        """The finding as plain values, without the curve of the picture."""
-        facts = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "curve"}
-        found: dict[str, Any] = plain(facts | {"sentence": self.sentence})
-        return found
+        """The finding as plain values."""
+        return dict(plain(asdict(self) | {"sentence": self.sentence}))
 
 
 @dataclass(frozen=True, repr=False)
@@ -131,22 +122,3 @@ class Findings(Result):
     def to_dict(self) -> dict[str, Any]:
         """The worst finding, and all of them under `attacks`."""
         return self.worst.to_dict() | {"attacks": [one.to_dict() for one in self.attacks]}
-
-    def picture(self, path: str | Path | None = None) -> Figure:
-        """Each tenth of the scored windows, from the least suspected to the most, against what was promised."""
-        from seqveil.interfaces.plots import DECODED, LIMIT, RELEASED, blank, finish
-
-        drawn = [one for one in self.attacks if one.curve]
-        figure, tenths = blank((6.4, 1.2 + 2.2 * max(len(drawn), 1))), range(1, 11)
-        for place, one in enumerate(drawn, 1):
-            axes = figure.add_subplot(len(drawn), 1, place)
-            seen, low, high = (np.clip(column, -4, 4) for column in zip(*one.curve, strict=True))
-            axes.vlines(tenths, low, high, color=DECODED)
-            axes.plot(tenths, seen, "o", color=RELEASED)
-            if one.epsilon_claimed is not None:
-                axes.axhspan(-one.epsilon_claimed, one.epsilon_claimed, color=LIMIT, alpha=0.1, lw=0)
-            axes.set(title=f"{one.about}: {one.verdict}", ylabel="log of the factor")
-            axes.set_xticks(tenths)
-            if place == len(drawn):
-                axes.set_xlabel("tenth of the windows, by how strongly the attacker suspects them")
-        return finish(figure, path)

@@ -207,9 +207,8 @@ def attack_labels(
     best = int(np.argmax(lows))  # the first of several, so that an earlier seed wins
     (guess, ratio), low = scored[best], lows[best]
     estimate = max(low, float(np.median([max(one.estimate, 0.0) for _, one in scored])))
-    curve = rules[best].curve(rate)
     if epsilon is None:
-        return Finding(about, "not decided", None, low, estimate, None, people, rows, false_alarm, None, guess, curve)
+        return Finding(about, "not decided", None, low, estimate, None, people, rows, false_alarm, None, guess)
     noticed = noticeable(ratio, epsilon, sides, rate) if guess.right + guess.wrong > 0 else None
     within = estimate <= epsilon and noticed is not None and noticed <= 2 * epsilon
     verdict: Verdict = "broken" if low > epsilon else "not refuted" if within else "not decided"
@@ -217,7 +216,7 @@ def attack_labels(
     if verdict == "not decided":
         times = times_needed(ratio, epsilon, sides, rate)
         needed = None if times is None or times <= 1 else math.ceil(people * times)
-    return Finding(about, verdict, epsilon, low, estimate, noticed, people, rows, false_alarm, needed, guess, curve)
+    return Finding(about, verdict, epsilon, low, estimate, noticed, people, rows, false_alarm, needed, guess)
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,16 +242,6 @@ class _Rule:
         says: Literal["has it", "has it not"] = "has it" if self.up else "has it not"
         times = math.exp(ratio.estimate)
         return AttackerGuess(self.attacker, self.target, says, *counts, ratio.true, ratio.false, times), ratio
-
-    def curve(self, rate: float) -> tuple[tuple[float, float, float], ...]:
-        """For the picture: log ratio with its bounds in each tenth of the windows, from the lowest scores up."""
-        points = []
-        for part in np.array_split(np.argsort(self.scores, kind="stable"), 10):
-            inside = np.zeros(self.scores.size, bool)
-            inside[part] = True
-            up, down = self.held.ratio(inside), self.held.ratio(inside, up=False)
-            points.append((up.estimate, up.low(rate), -down.low(rate)))
-        return tuple(points)
 
 
 def _pick(

@@ -28,7 +28,6 @@ def attack(
     false_alarm: Annotated[float, o.option("P", "Highest probability of calling a kept promise broken.")] = 0.05,
     splits: Annotated[int, o.option("N", "How many times the people are split.")] = 3,
     seed: Annotated[int, o.option("N", "Seed of the first split.")] = 0,
-    plot: Annotated[Path | None, o.option("FILE.png", "Draw what the attack found.")] = None,
     meta: o.Meta = None,
     json: o.Json = False,
 ) -> None:
@@ -67,8 +66,6 @@ def attack(
             progress=meter.advance,
             working=lambda share: meter.turn("attacking", share),
         )
-    if plot is not None:
-        found.picture(plot)
     show(found, json)
     if found.broken:
         raise typer.Exit(1)

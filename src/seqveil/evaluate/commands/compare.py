@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.options import check_picture, parse_batches, parse_epsilons
-from seqveil.interfaces.commands.terminal import rows, show, steps
+from seqveil.interfaces.commands.options import parse_batches, parse_epsilons
+from seqveil.interfaces.commands.terminal import show, steps
 
 
 @o.option_groups
@@ -32,9 +30,7 @@ def compare(
         int | None, o.option("N", "Release only the first N events of each stream  [default: all]")
     ] = None,
     attack: Annotated[bool, o.flag("--attack", "Attack each secret, without a model.")] = False,
-    plot: Annotated[Path | None, o.option("FILE.png", "Draw error and leakage against ε.")] = None,
     seed: Annotated[int, o.option("N", "Seed of the choice of people and of the randomness.")] = 0,
-    markdown: Annotated[bool, o.flag("--markdown", "Print the table alone, as Markdown.")] = False,
     json: o.Json = False,
 ) -> None:
     """Compare mechanisms on your data: error, leakage, attack.
@@ -50,7 +46,7 @@ def compare(
     suppression, which do not. With --attack, classifiers are trained on half of the people to guess the secret, and
     the other half gives a lower bound on the effective ε and a verdict.
 
-    Example: seqveil compare today.csv -m clicks.model --epsilon 0.5,1,2 --plot compare.png
+    Example: seqveil compare today.csv -m clicks.model --epsilon 0.5,1,2
 
     Example: seqveil compare today.csv -m clicks.model --policy policy.toml --attack
     """
@@ -59,12 +55,11 @@ def compare(
     from seqveil.evaluate.compare.comparison import compare as made
     from seqveil.evaluate.compare.comparison import read_streams
 
-    check_picture(plot)
     promised, chain = None if policy is None else Policy.load(policy), MarkovModel.load(model)
     bounds = [] if epsilon is None else parse_epsilons(epsilon)
-    with rows("reading") as meter:
-        streams = read_streams(data, chain, people, first, seed, meter.advance)
     with steps(100, "%") as under_way:
+        under_way("reading", 0)
+        streams = read_streams(data, chain, people, first, seed)
         found = made(
             streams,
             chain,
@@ -77,9 +72,4 @@ def compare(
             seed=seed,
             show=lambda label, share: under_way(label, 100 * share),
         )
-    if plot is not None:
-        found.picture(plot)
-    if markdown:
-        typer.echo(found.markdown())
-    else:
-        show(found, json)
+    show(found, json)

@@ -1,4 +1,4 @@
-"""The rows of a comparison, shown as one table, as plain values and as a picture."""
+"""The rows of a comparison, shown as one table and as plain values."""
 
 from __future__ import annotations
 
@@ -7,25 +7,21 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from seqveil.core import mechanisms
 from seqveil.core.distortion import error_name
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.model import MarkovModel
-from seqveil.core.results import Line, Result, ResultTable
+from seqveil.core.results import Line, Result, ResultTable, cell_text
 from seqveil.engine.policy import Policy
 from seqveil.evaluate.attack.attackers import classifiers
 from seqveil.evaluate.attack.guess import FEWEST
 from seqveil.evaluate.compare.measure import ComparisonRow, SecretFigures, constant, converse, measured
 from seqveil.evaluate.compare.ways import PAPER, Arena, ways
-from seqveil.interfaces.files.events import Progress, symbol_events
 from seqveil.interfaces.files.table import FilePath
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from seqveil.interfaces.trials import read_people
 
 FEWEST_PEOPLE = 4 * FEWEST  # half of them learn, and of each half some have the secret and some do not
 LEGEND: tuple[Line, ...] = (
@@ -84,14 +80,6 @@ class Comparison(Result):
         cells = [self._cells(row, marks.get(id(row), "")) for row in made]
         return [ResultTable("", tuple(cells[0]), [tuple(each.values()) for each in cells])] if cells else []
 
-    def markdown(self) -> str:
-        """The table as Markdown, without the times, which differ from run to run."""
-        table = self.tables()[0]
-        kept = [place for place, heading in enumerate(table.headings) if heading != "µs"]
-        rows = ([str(cells[place]) for place in kept] for cells in (table.headings, *table.rows))
-        above, *rest = ("| " + " | ".join(cells) + " |" for cells in rows)
-        return "\n".join([above, "|" + "---|" * len(kept), *rest])
-
     def marks(self) -> dict[int, str]:
         """The rows of least filtered error that keep what they promise, by id: of all at an ε, and of the prompt."""
         found: dict[int, str] = {}
@@ -116,28 +104,22 @@ class Comparison(Result):
         cells = {
             "mechanism": f"{mark}{' ' * bool(mark)}{'limit: ' * row.limit}{row.label}",
             "ε an event": "" if row.epsilon is None else f"{row.epsilon:g}",
-            "error": error_cell(row.error, row.error_half),
-            "filtered": error_cell(row.filtered, row.filtered_half),
-            "smoothed": error_cell(row.smoothed, row.smoothed_half),
+            "error": _error_cell(row.error, row.error_half),
+            "filtered": _error_cell(row.filtered, row.filtered_half),
+            "smoothed": _error_cell(row.smoothed, row.smoothed_half),
             "worst release": _sides(row.lift_most, row.lift_least) + " ✗" * (row.status == "unsound"),
-            "claims": number_cell(row.claimed),
-            "LDP": number_cell(row.ldp),
+            "claims": log_cell(row.claimed),
+            "LDP": log_cell(row.ldp),
             "worst stream": _sides(row.leakage_most, row.leakage_least),
-            "µs": number_cell(row.micros),
+            "µs": log_cell(row.micros),
         }
         for k in range(len(self._secrets)):
             number, one = f" {k + 1}" if len(self._secrets) > 1 else "", row.secrets[k] if row.secrets else None
-            cells[f"promises{number}"] = "" if one is None else number_cell(one.promised) or "nothing"
-            cells[f"disclosed{number}"] = "" if one is None else disclosed_cell(one)
+            cells[f"promises{number}"] = "" if one is None else log_cell(one.promised) or "nothing"
+            cells[f"disclosed{number}"] = "" if one is None else _disclosed_cell(one)
             if self._attacked:
                 cells[f"attack{number}"] = "" if one is None else _attack_cell(one)
         return cells
-
-    def picture(self, path: str | Path | None = None) -> Figure:
-        """Filtered error and worst lift over what is claimed against ε; of each secret error against disclosure."""
-        from seqveil.evaluate.compare.picture import picture
-
-        return picture(self.rows, self.distortion, path)
 
 
 def compare(
@@ -198,12 +180,7 @@ def compare(
 
 
 def read_streams(
-    data: FilePath,
-    model: MarkovModel,
-    people: int | None = None,
-    first: int | None = None,
-    seed: int = 0,
-    progress: Progress | None = None,
+    data: FilePath, model: MarkovModel, people: int | None = None, first: int | None = None, seed: int = 0
 ) -> list[Ints]:
     """The codes of each person's events, the first ones where so many are asked for.
 
@@ -214,14 +191,9 @@ def read_streams(
             raise InputError(f"expected --{name} of at least 1, got {value}")
     if seed < 0:
         raise InputError(f"expected a seed that is a whole number ≥ 0, got {seed}")
-    events = symbol_events(data, model.alphabet, model.reading)
-    streams = events.streams(model.alphabet.with_policy("error"))
-    if progress is not None:
-        progress(events.n)
-    names, found = list(streams), list(streams.values())
-    keys = [hashlib.sha256(f"{seed} {name}".encode()).digest() for name in names]
-    drawn = sorted(range(len(found)), key=lambda k: keys[k])[:people]
-    return [found[k][:first] for k in drawn]
+    streams = read_people(data, model)
+    drawn = sorted(streams, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())[:people]
+    return [streams[name][:first] for name in drawn]
 
 
 def _with(sizes: Sequence[int], own: int) -> list[int]:
@@ -242,52 +214,33 @@ def _check_attack(arena: Arena) -> None:
             )
 
 
-def error_cell(value: float | None, half: float | None) -> str:
-    """A mean and its interval.
+def _error_cell(value: float | None, half: float | None) -> str:
+    """A mean and its interval."""
+    return "±".join(f"{part:.3f}" if part < 10 else f"{part:.3g}" for part in (value, half) if part is not None)
 
-    >>> error_cell(0.5249, 0.0124), error_cell(12.345, 0.5), error_cell(None, None)
-    ('.525±.012', '12.3±.500', '')
+
+def log_cell(value: float | None) -> str:
+    """A log in three figures; below a thousandth it is no leak worth a digit.
+
+    >>> [log_cell(value) for value in (12.345, 1e-7, math.inf, None)]
+    ['12.3', '0', 'no bound', '']
     """
-    return "" if value is None else "±".join(_short(part) for part in (value, half) if part is not None)
-
-
-def _short(value: float) -> str:
-    return f"{value:.3f}".removeprefix("0") if value < 1 else f"{value:.3g}" if value < 1000 else f"{value:.4g}"
-
-
-def number_cell(value: float | None) -> str:
-    """Three figures; a log below a thousandth is no leak worth a digit.
-
-    >>> [number_cell(value) for value in (1234.5, 1.2345, 1e-7, float("inf"))]
-    ['1234', '1.23', '0', 'unbounded']
-    """
-    if value is None:
-        return ""
-    if not math.isfinite(value):
-        return "unbounded"
-    size = abs(value)
-    if size < 1e-3:
-        return "0"
-    return f"{value:.0f}" if size >= 100 else f"{value:.3g}" if size >= 10 else f"{value:.2f}".rstrip("0").rstrip(".")
+    if value is None or not math.isfinite(value):
+        return cell_text(value)
+    return cell_text(float(f"{value:.3g}") if abs(value) >= 1e-3 else 0.0)
 
 
 def _sides(most: float | None, least: float | None) -> str:
-    return "" if most is None or least is None else f"+{number_cell(most)}/-{number_cell(abs(least))}"
+    return "" if most is None or least is None else f"+{log_cell(most)}/-{log_cell(abs(least))}"
 
 
-def disclosed_cell(one: SecretFigures) -> str:
-    """The most that was disclosed about a secret.
-
-    >>> disclosed_cell(SecretFigures("ever:a", "whether a occurs", 0.5, log_odds_worst=math.inf))
-    'unbounded ✗'
-    """
-    if one.log_odds_worst is None:
-        return "no account"
-    return number_cell(one.log_odds_worst) + ("" if one.kept else " ✗")
+def _disclosed_cell(one: SecretFigures) -> str:
+    """The most that was disclosed about a secret."""
+    return "no account" if one.log_odds_worst is None else log_cell(one.log_odds_worst) + " ✗" * (not one.kept)
 
 
 def _attack_cell(one: SecretFigures) -> str:
     if one.attack is None:
         return ""
-    low, seen = f"≥ {number_cell(one.attack.epsilon_at_least)}", one.attack.epsilon_estimate
-    return f"{one.attack.verdict}: {low if seen is None else f'{number_cell(seen)} ({low})'}"
+    low, seen = f"≥ {log_cell(one.attack.epsilon_at_least)}", one.attack.epsilon_estimate
+    return f"{one.attack.verdict}: {low if seen is None else f'{log_cell(seen)} ({low})'}"

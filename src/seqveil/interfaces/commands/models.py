@@ -132,7 +132,6 @@ def learn(
     model: o.ModelFile,
     out: Annotated[Path, o.option("MODEL", "Where to write the learned model.", "--out", "-o")],
     *,
-    order: o.Order = 1,
     strength: Annotated[
         float | None,
         o.option("W", "Pseudo-count added to each row of the transitions  [default: tried on held-out users]"),
@@ -151,7 +150,7 @@ def learn(
     from seqveil.interfaces.files.receive import learn_released
 
     _check_out(out, released, model)
-    found = learn_released(released, model, order=order, strength=strength, confidence=confidence, meta=meta)
+    found = learn_released(released, model, strength=strength, confidence=confidence, meta=meta)
     found.learned.model.save(out)
     if json:
         emit_json({**found.to_dict(), "out": str(out)})

@@ -15,14 +15,13 @@ from seqveil.core.errors import InputError
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.results import Line, Result, ResultTable
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import emit_json, lines, show, steps
+from seqveil.interfaces.commands.terminal import lines, show, steps
 
 if TYPE_CHECKING:
     from seqveil.core.kernel import Ints
     from seqveil.core.model import MarkovModel
     from seqveil.interfaces.planning import Wishes
 
-AnyMechanism = Mechanism | BatchMechanism
 HEADINGS = ("name", "what it does", "guarantee", "LDP", "sound")
 USUAL_LENGTH = 50
 
@@ -141,31 +140,23 @@ def plan(
 
 def _read(source: str, data: str | None, columns: o.ColumnOptions) -> tuple[MarkovModel, list[Ints] | None]:
     """The model, and people whom it was not fitted to: those of --data, or a fifth of those that were to be fitted."""
-    from seqveil.core.files import Reading
     from seqveil.core.model import MarkovModel
     from seqveil.interfaces.choosing import CodedEvents, Context, people_held_out
-    from seqveil.interfaces.files.events import symbol_events
     from seqveil.interfaces.files.fit import fit
     from seqveil.interfaces.files.inspection import inspect
     from seqveil.interfaces.files.table import known_format, read_table
-
-    def coded(data: Any, model: MarkovModel, **names: Any) -> list[Ints]:
-        """The codes of each person's events, people in the order of their names."""
-        events = symbol_events(data, model.alphabet, (model.reading or Reading()).but(**names))
-        kept = model.alphabet if model.alphabet.on_unknown in ("other", "nearest") else model.alphabet.strict
-        return [codes for _, codes in sorted(events.streams(kept).items(), key=lambda one: str(one[0]))]
+    from seqveil.interfaces.trials import read_people
 
     if source != "-" and known_format(source) is None:
         model = MarkovModel.load(source)
-        return model, None if data is None else coded(data, model, **vars(columns))
+        return model, None if data is None else list(read_people(data, model, **vars(columns)).values())
     if data is not None:
         raise InputError("--data goes with a model; with data in its place some people are held out of the fit")
     table = read_table(source)
     how = {name: value for name, value in inspect(table, **vars(columns)).options.items() if name != "other"}
     everyone = fit(table, **how)
-    streams = coded(table, everyone)
-    held = people_held_out(len(streams))
-    rows = np.repeat(np.arange(len(streams)), [codes.size for codes in streams])
+    streams = list(read_people(table, everyone).values())
+    rows, held = np.repeat(np.arange(len(streams)), [codes.size for codes in streams]), people_held_out(len(streams))
     people = CodedEvents(rows, np.concatenate(streams), len(streams))
     return people.fit(Context(), everyone.alphabet, held), [streams[k] for k in sorted(held.tolist())]
 
@@ -212,7 +203,13 @@ class Registered(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """What is known of each mechanism, by its name."""
-        return {name: _facts(registry.find(name)) for name in registry.names()}
+        facts: dict[str, Any] = {}
+        for name in registry.names():
+            one = registry.find(name)
+            own = {each.name: getattr(one, each.name) for each in fields(one)}
+            facts[name] = {key: value for key, value in own.items() if not callable(value)}
+            facts[name]["batched"] = isinstance(one, BatchMechanism)
+        return facts
 
 
 def mechanisms(json: o.Json = False) -> None:
@@ -220,16 +217,9 @@ def mechanisms(json: o.Json = False) -> None:
 
     Example: seqveil mechanisms --json
     """
-    found = Registered()
-    emit_json(list(found.to_dict().values())) if json else show(found)
+    show(Registered(), json)
 
 
-def _facts(mechanism: AnyMechanism) -> dict[str, Any]:
-    own = {each.name: getattr(mechanism, each.name) for each in fields(mechanism)}
-    shown = {name: value for name, value in own.items() if not callable(value)}
-    return shown | {"batched": isinstance(mechanism, BatchMechanism)}
-
-
-def _row(m: AnyMechanism) -> tuple[str, ...]:
+def _row(m: Mechanism | BatchMechanism) -> tuple[str, ...]:
     ldp = f"{m.ldp:g}ε" if math.isfinite(m.ldp) else "none"
     return m.name, m.summary, m.guarantee, ldp, "yes" if m.sound else "NO"

@@ -362,8 +362,8 @@ class _Sheet:
 def _decode_symbols(found: Received, sheet: _Sheet, online: bool, progress: Progress) -> None:
     """Decode as many streams together as fit, event by event."""
     setting, log = found.setting, found.log
-    drift = Drift(setting) if setting.mechanism.sound else None
     width, layout = setting.model.size + setting.model.n, Layout.of(log.who)
+    drift = Drift(setting, layout.lengths.size) if setting.mechanism.sound else None
     if not online:
         _refuse_long(int(layout.lengths.max(initial=0)), width)
     room = max(1, TOGETHER // width)
@@ -492,10 +492,11 @@ class Statistics(Result):
             return []
         which = ", ".join(self._names[code] for code in found.undisclosed[:SHOWN])
         why = "the release keeps declared secrets, and on purpose reveals next to nothing about how often it came"
-        if not self.intervals:
+        if not self.intervals or found.method == "model":
             return [("not known", f"{which}: no estimate; {why}")]
-        rests = {"model": "the model", "learned": "the learned chain"}[found.method]
-        return [("barely known", f"{which}: {why}; figures about it mostly follow {rests}, look at the interval")]
+        return [
+            ("barely known", f"{which}: {why}; figures about it mostly follow the learned chain, look at the interval")
+        ]
 
     def tables(self) -> list[ResultTable]:
         """The most frequent values, the most frequent moves, and the shares over time where they were asked for."""
@@ -566,7 +567,7 @@ def stats(
     one_chain = chain.size == chain.n  # else the model itself says that one chain of order 1 does not describe people
     read_rightly = one_chain or summary.method == "model"
     supported = summary.method == "design" or (check.fits is not False and read_rightly)
-    summary = summary if supported else summary.without_intervals()
+    summary = summary.known(supported)
     figures = {"events": summary.histogram.value, "low": summary.histogram.low, "high": summary.histogram.high}
     figures |= {"mean_run": summary.dwell.value}
     table = writing.symbols_frame(chain.alphabet, found.events.reading, figures)
@@ -612,7 +613,6 @@ def learn_released(
     released: Any,
     model: MarkovModel | FilePath,
     *,
-    order: int = 1,
     strength: float | None = None,
     confidence: float = 0.95,
     meta: Any = None,
@@ -628,7 +628,7 @@ def learn_released(
     chain = chain_of(model)
     found = received(released, chain, policy, meta)
     evidence = evidence_of(found)
-    learned = learn(evidence, chain.alphabet, order, strength=strength)
+    learned = learn(evidence, chain.alphabet, strength=strength)
     if chain.reading is not None:
         learned = replace(learned, model=learned.model.with_reading(chain.reading))
     small = learned.chain.rows.size + learned.chain.first.size <= MOST_PARAMETERS

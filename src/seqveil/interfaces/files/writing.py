@@ -183,8 +183,8 @@ def model_check(
         return ModelCheck.none("that takes releases one by one, by a sound mechanism")
     if codes.size < TOO_FEW:
         return FEW
-    drift = Drift(setting)
-    drift.update(who.tolist(), codes, times, epsilons)
+    drift = Drift(setting, int(who.max()) + 1)
+    drift.update(who.astype(np.intp), codes, times, epsilons)
     return ModelCheck.of(drift)
 
 

@@ -18,10 +18,11 @@ from seqveil import __version__
 from seqveil.core.errors import InputError
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import Terms
-from seqveil.interfaces.planning import SEEN_BY, best_guess_error
+from seqveil.interfaces.planning import SEEN_BY
 from seqveil.interfaces.studio.picture import STEPS, PictureRun, by_answer, expected, offers, picture_of, too_slow
 from seqveil.interfaces.studio.source import SAMPLES, StudioSource, sample
 from seqveil.interfaces.studio.upload import Upload, UploadChoice, loaded
+from seqveil.interfaces.trials import best_guess_error
 
 LOADED, KEPT = 8, 900.0
 SLICE = 0.4  # seconds of the processor after which a picture of what there is beats a longer wait

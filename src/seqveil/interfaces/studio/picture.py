@@ -27,7 +27,7 @@ from seqveil.engine import batches
 from seqveil.engine.policy import Policy
 from seqveil.engine.secrets import errors_by_answer
 from seqveil.engine.stream import NOTHING, State, Terms, step
-from seqveil.interfaces import planning
+from seqveil.interfaces import trials
 from seqveil.interfaces.studio.source import StudioSource
 
 FIGURES = ("epsilons", "leakage", "most", "least", "spent")  # of each event
@@ -299,11 +299,11 @@ def expected(terms: Terms) -> float:
     True
     """
     if terms.guards:
-        return planning.simulate(terms, BRIEF, FEW).decoded_error
+        return trials.simulate(terms, BRIEF, FEW).decoded_error
     if terms.in_batches:
-        return planning.simulate(terms, max(BRIEF, terms.batch), FEW).decoded_error
+        return trials.simulate(terms, max(BRIEF, terms.batch), FEW).decoded_error
     size = (STEPS, MANY) if terms.distortion.is_hamming or terms.in_blocks else (BRIEF, FEW)
-    return planning.simulate(terms, *size).decoded_error
+    return trials.simulate(terms, *size).decoded_error
 
 
 def by_answer(source: StudioSource, terms: Terms) -> tuple[float | None, float | None]:
@@ -324,5 +324,5 @@ def by_answer(source: StudioSource, terms: Terms) -> tuple[float | None, float |
     if not all(kinds):
         return None, None
     people = np.stack([*kinds[1], *kinds[0]])
-    steps = planning.one_by_one(terms, people, SeededRandomness(1))
-    return errors_by_answer(terms, people, np.stack([made.codes for made, _ in steps], axis=1))
+    released = trials.release(terms, people, 1).released
+    return errors_by_answer(terms, people, np.stack([released[k] for k in range(len(people))]))
