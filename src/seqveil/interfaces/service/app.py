@@ -63,13 +63,13 @@ class Service:
         document = json.loads(Path(__file__).with_name("openapi.json").read_text(encoding="utf-8"))
         document["info"]["version"] = __version__
         # by address and method: the scope of the token that it needs, None for no token
-        self._routes: dict[str, dict[str, tuple[str | None, Handler]]] = {
+        self._routes: dict[str, dict[str, tuple[str | None, Handler | dict[str, Any]]]] = {
             "/v1/release": {"POST": ("release", self._release)},
             USERS: {"GET": ("read", self._user), "DELETE": ("admin", self._erase)},
             "/metrics": {"GET": ("metrics", self._figures)},
-            "/healthz": {"GET": (None, _always({"status": "ok"}))},  # nothing is written or read for it
+            "/healthz": {"GET": (None, {"status": "ok"})},  # nothing is written or read for it
             "/readyz": {"GET": (None, self._ready)},
-            "/openapi.json": {"GET": (None, _always(document))},
+            "/openapi.json": {"GET": (None, document)},
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -111,6 +111,9 @@ class Service:
         scope, act = methods[call.request.method]
         if scope is None:
             await self._guard.slow_down(call.address)
+        if not callable(act):  # the same answer to everyone
+            return messages.answer(act)
+        if scope is None:
             return await act(call)
         token = call.token = self._guard.admit(call.request, scope)
         if path == USERS and not messages.is_user(call.user):
@@ -134,7 +137,7 @@ class Service:
         raw: list[Any] = [encode(values) for values in sent.values] if batches else encode(sent.values).tolist()
         made = await self._written(EventJob(sent.users, sent.seqs, raw, times))
         call.events, call.replayed = int((~made.refused).sum()), int(made.replayed.sum())
-        return _json(messages.released(sent.users, made, self.wording))
+        return messages.released(sent.users, made, self.wording)
 
     def _check(self, sent: SentEvents, token: Token) -> None:
         """Refuse what does not depend on the values: size, whose streams they are."""
@@ -198,17 +201,15 @@ class Service:
             others = "others" if self.store.gaps == "refuse" else f"more than {MOST_SKIPPED} others"
             detail = f"event {error.position} leaves {others} of its user out; {upcoming} is next; nothing was released"
             raise Problem("out-of-order", detail, position=error.position, next=upcoming) from None
+        except BeyondSecrets as error:
+            raise Problem("malformed", f"{error}; nothing was released") from None
         except InputError as error:
-            raise self._refusal(error) from None
-
-    def _refusal(self, error: InputError) -> Problem:
-        if isinstance(error, BeyondSecrets):
-            return Problem("malformed", f"{error}; nothing was released")
-        if self.setting.budget.seconds is not None and error.position is not None:
-            detail = f"event {error.position} is of an earlier time than one of its user before; nothing was released"
-            return Problem("time-went-back", detail, position=error.position)
-        # of what is reported here, only that an event lies in another slot than is its turn can be news to a sender
-        return Problem("malformed", str(error) if self.setting.clocked else "the events cannot be released as they are")
+            if self.setting.budget.seconds is not None and error.position is not None:
+                detail = f"event {error.position} is of an earlier time than one of its user; nothing was released"
+                raise Problem("time-went-back", detail, position=error.position) from None
+            # of what is reported here, only that an event lies in another slot than is its turn can be news to a sender
+            said = str(error) if self.setting.clocked else "the events cannot be released as they are"
+            raise Problem("malformed", said) from None
 
     async def _user(self, call: HttpCall) -> Response:
         """What was released of a user, and what it disclosed."""
@@ -221,7 +222,7 @@ class Service:
             if found is None:
                 raise NoSuchUser
             stored = self.store.releases(call.user, since, limit + 1) if limit else []
-            return _json(messages.user_of(found, stored, since, limit, self.wording, self.setting))
+            return messages.user_of(found, stored, since, limit, self.wording, self.setting)
 
         return await self._read(look)
 
@@ -231,7 +232,7 @@ class Service:
         _query(call, {})
         releases, sources = await run_in_threadpool(self.store.erase, [call.user])
         log("erased", releases=releases)
-        return _json(messages.json_of({"releases": releases, "account": "kept", "sources": sources}))
+        return messages.answer({"releases": releases, "account": "kept", "sources": sources})
 
     async def _figures(self, call: HttpCall) -> Response:
         """Figures for Prometheus, over all users together."""
@@ -260,26 +261,11 @@ class Service:
         if self._writer.waiting >= self._limits.waiting:
             detail = f"{self._writer.waiting} events wait, of at most {self._limits.waiting}; send less at a time"
             raise Problem("busy", detail, wait=5)
-        if self.store.file is not None and (free := free_bytes(self.store.file)) < self._limits.free:
-            detail = f"the disk of the state file has {free:,} bytes free, of at least {self._limits.free:,}"
-            raise Problem("store", f"{detail}; free some space", wait=5)
+        if self.store.file is not None and free_bytes(self.store.file) < self._limits.free:
+            detail = f"the disk of the state file has less than {self._limits.free:,} bytes free; free some space"
+            raise Problem("store", detail, wait=5)
         await self._written(EventJob([], [], [], None))
-        return _json(messages.json_of({"status": "ok"}))
-
-
-def _json(content: bytes) -> Response:
-    return Response(content, media_type="application/json")
-
-
-def _always(content: object) -> Handler:
-    """Gives the same answer to everyone."""
-    written = messages.json_of(content)
-
-    async def answer(call: HttpCall) -> Response:
-        """The one answer, whatever is asked."""
-        return _json(written)
-
-    return answer
+        return messages.answer({"status": "ok"})
 
 
 def _query(call: HttpCall, known: dict[str, int]) -> dict[str, str]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated
 
 from seqveil.core.errors import InputError
 from seqveil.interfaces.commands import options as o
-
-GapRule = Literal["refuse", "skip"]
 
 
 @dataclass(frozen=True)
@@ -69,8 +67,6 @@ class ServeOptions:
         """Refuse to serve in a way that lets strangers in or raw symbols out."""
         from seqveil.interfaces.client import is_loopback  # with a model and all, which other commands do not need
 
-        if self.gaps not in get_args(GapRule):
-            raise InputError(f"expected --gaps refuse or skip, got {self.gaps!r}")
         if not 0 <= self.port < 1 << 16 or not 0 < self.rate < float("inf"):
             raise InputError("expected --port from 0 to 65535 and --rate above 0; see serve --help")
         if (self.tls_cert is None) != (self.tls_key is None):

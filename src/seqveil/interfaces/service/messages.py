@@ -90,7 +90,7 @@ def store_problem(error: StoreError) -> Problem:
     log("the store refused", "error", detail=str(error))
     if isinstance(error, Damaged):
         return Problem("damaged", "the records of this user are damaged; whoever runs the service must see to it")
-    return Problem("store", str(error), wait=5)
+    return Problem("store", "nothing is known to be released; the log of the service says why", wait=5)
 
 
 async def body_of(request: Request, most: int, seconds: float) -> bytes:
@@ -174,7 +174,7 @@ def _is_time(value: Any) -> bool:
     return value is None or (type(value) is str and _MOMENT.fullmatch(value) is not None)
 
 
-def released(users: Sequence[str], made: Releases, wording: Wording) -> bytes:
+def released(users: Sequence[str], made: Releases, wording: Wording) -> Response:
     """What was released, event by event; those refused are left out."""
     columns = [column.tolist() for column in (made.seqs, made.codes, made.epsilons, made.replayed)]
     batches = itertools.repeat(None) if made.sent is None else zip(made.paths, made.symbols, strict=True)
@@ -183,12 +183,12 @@ def released(users: Sequence[str], made: Releases, wording: Wording) -> bytes:
         for user, seq, code, ε, replayed, batch in zip(users, *columns, batches, strict=False)
         if code != REFUSED
     ]
-    return json_of({"releases": rows})
+    return answer({"releases": rows})
 
 
 def user_of(
     account: Account, stored: Sequence[Stored], since: int, limit: int, wording: Wording, terms: Terms
-) -> bytes:
+) -> Response:
     """A user's account and releases for a receiver, at most `limit` of them; `stored` may have one more.
 
     `terms` are the store's own, on which releases are made: without a key they promise less than the policy asks for.
@@ -202,7 +202,7 @@ def user_of(
     secrets = [vars(each) for each in account.secrets]
     disclosed = _plain(vars(account) | {"sentences": account.sentences, "secrets": secrets})
     page = {"releases": rows, "next": following, "more": len(stored) > limit}
-    return json_of({"account": disclosed, "terms": _plain(terms.to_dict()), **page})
+    return answer({"account": disclosed, "terms": _plain(terms.to_dict()), **page})
 
 
 def _shown(code: int, batch: tuple[Any, Any] | None, wording: Wording) -> dict[str, Any]:
@@ -214,9 +214,9 @@ def _shown(code: int, batch: tuple[Any, Any] | None, wording: Wording) -> dict[s
     return {"status": status, "values": None if path is None else [wording.shown[c] for c in codes], "path": path}
 
 
-def json_of(answer: Any) -> bytes:
-    """An answer as JSON."""
-    return json.dumps(answer, allow_nan=False, separators=(",", ":")).encode()
+def answer(content: Any) -> Response:
+    """An answer in JSON."""
+    return Response(json.dumps(content, allow_nan=False, separators=(",", ":")), media_type="application/json")
 
 
 def _finite(number: float | None) -> float | None:

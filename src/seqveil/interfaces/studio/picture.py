@@ -78,13 +78,18 @@ class PictureRun:
 
     def go(self, seconds: float = math.inf) -> None:
         """Release on until the end, or for so many seconds of the processor after a first step, which may load much."""
-        end, act = None, batches.step if self.terms.in_batches else step
-        while not self.complete and (end is None or time.thread_time() < end):
+        end, due, act = math.inf, -math.inf, batches.step if self.terms.in_batches else step
+        while not self.complete:
+            if time.monotonic() >= due:  # to ask for the processor's time takes long
+                if (now := time.thread_time()) >= end:
+                    return
+                due = time.monotonic() + end - now
             part = self.raw[self.done : self.done + self.terms.batch]
             made, state = act(self.terms, self._states[-1], part, self._randomness)
             self._made.append(made)
             self._states.append(state)
-            end = time.thread_time() + seconds if end is None else end
+            if math.isinf(end):
+                end, due = time.thread_time() + seconds, time.monotonic() + seconds
 
     def series(self) -> dict[str, Any]:
         """Of each event so far the release, NOTHING where nothing was, what an observer believes of it from the
