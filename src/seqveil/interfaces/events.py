@@ -18,7 +18,7 @@ from seqveil.core.times import Time
 from seqveil.engine.calls import OutOfOrder
 from seqveil.engine.releases import Releases
 from seqveil.engine.sqlite import refuse_no_path, size_of
-from seqveil.engine.store import Damaged, Position, StoreError
+from seqveil.engine.store import Damaged, Position, Stored, StoreError
 from seqveil.engine.streams import CodeStreams
 from seqveil.engine.terms import Terms
 from seqveil.engine.upkeep import key_for
@@ -51,6 +51,16 @@ class Wording:
     def texts(self) -> list[str]:
         """The symbols as JSON text, in the order of their codes."""
         return [json.dumps(value) for value in self.shown]
+
+    def stored(self, one: Stored, terms: Terms) -> dict[str, Any]:
+        """A release as it stands in the store."""
+        words = [self.shown[code] for code in one.codes] if one.released else None
+        said: dict[str, Any] = {"value": words[0] if words else None}
+        if terms.in_batches:
+            events = terms.batch if one.status == "given-up" else one.events
+            said = {"values": words, "path": one.path, "events": events}
+        epsilon = one.epsilon if math.isfinite(one.epsilon) else None
+        return {"seq": one.seq, "status": one.status, **said, "epsilon": epsilon, "time": one.time}
 
     def encode(self, values: list[Any]) -> Codes:
         """The codes of values."""

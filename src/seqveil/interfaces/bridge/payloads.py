@@ -163,7 +163,12 @@ class Payloads:
             raise Refusal("size")
         if self.form.kind == "value":
             return PayloadEvent(user, None, self._plain(payload), arrival)
-        content = _object(payload)
+        try:
+            content = from_json(payload)  # NaN and infinities too: that is how a sensor says that it has failed
+        except ValueError:
+            content = None
+        if not isinstance(content, dict):
+            raise Refusal("json")
         if self.form.own:
             return self._own(user, content, arrival)
         if self._cells is not None and content.get("_type") != "location":
@@ -304,31 +309,15 @@ class Discovery:
             return "device_tracker", {"name": "location", "source_type": "gps", **attributes}
         if self._form.kind == "value":
             return "sensor", {"name": "value", "state_topic": topic}
-        path = "['value']" if self._form.kind == "seqveil" else "".join(f"[{_quoted(p)}]" for p in self._form.path)
-        attributes = {
+        path = ("value",) if self._form.own else self._form.path
+        members = "".join(f"[{member!r}]" for member in path)
+        return "sensor", {
+            "name": path[-1],
+            "state_topic": topic,
+            "value_template": f"{{{{ value_json{members} }}}}",
             "json_attributes_topic": topic,
             "json_attributes_template": "{{ " + ACCOUNT[self._form.kind] + " | tojson }}",
         }
-        name = "value" if self._form.kind == "seqveil" else self._form.path[-1]
-        return "sensor", {
-            "name": name,
-            "state_topic": topic,
-            "value_template": f"{{{{ value_json{path} }}}}",
-        } | attributes
-
-
-def _quoted(member: str) -> str:
-    return "'" + member.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def _object(payload: bytes) -> dict[str, Any]:
-    try:
-        content = from_json(payload)  # NaN and infinities too: that is how a sensor says that it has failed
-    except ValueError:
-        raise Refusal("json") from None
-    if not isinstance(content, dict):
-        raise Refusal("json")
-    return content
 
 
 def _at(content: Any, path: tuple[str, ...], reason: str = "member") -> Any:

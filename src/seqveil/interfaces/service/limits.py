@@ -14,6 +14,7 @@ HTTP server limits none of it by its settings, so four rules stand here:
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -243,7 +244,8 @@ class Guard:
         """Count a request of a token while it goes on; refuse it where its token or its address has too many."""
         most = {("token", token.id): self._limits.one_token, ("address", address): self._limits.one_address}
         if any(self._busy[who] >= limit for who, limit in most.items()):
-            await asyncio.sleep(self._limits.request / 2)  # or it would be back at once
+            # or it would be back at once; at random, or a thousand that came at once would also be answered at once
+            await asyncio.sleep(self._limits.request * random.uniform(0.25, 0.75))
             raise Problem("too-many", "too many requests of this token are in progress; wait for their answers", wait=1)
         self._busy.update(most.keys())
         try:

@@ -70,8 +70,7 @@ class Studio:
         self._run: tuple[Any, PictureRun] | None = None  # the picture that was asked for last
         self._own = own if isinstance(own, StudioSource) else None
         self._first: str | None = None  # the file that the command named
-        if isinstance(own, Upload):
-            self._first = self._keep(own)
+        self._first = self._keep(own) if isinstance(own, Upload) else None
 
     def begin(self, given: Any = None) -> dict[str, Any]:
         """What there is to look at; `upload` is a file whose columns are to be chosen first."""
@@ -118,7 +117,10 @@ class Studio:
         terms = _terms(given["policy"], source)
         events = _whole("events", given["events"], 2, source.most)
         seed = _whole("seed", given["seed"], 0, MOST_SEED)
-        person = self._person(source, terms, given["person"], events)
+        person = given["person"]
+        if person is None:
+            person = source.somebody_with(terms.secrets[0], events) if terms.secrets else 0
+        person = _whole("person", person, 0, len(source.streams) - 1)
         key = (source, terms.signature, person, events, seed)
         with self._lock:
             if self._run is None or self._run[0] != key:
@@ -157,11 +159,6 @@ class Studio:
         terms, seed = _terms(given["policy"], source), _whole("seed", given["seed"], 0, MOST_SEED)
         with self._expecting:
             return attacked(source, terms, seed)
-
-    def _person(self, source: StudioSource, terms: Terms, person: Any, events: int) -> int:
-        if person is None:
-            return source.somebody_with(terms.secrets[0], events) if terms.secrets else 0
-        return _whole("person", person, 0, len(source.streams) - 1)
 
     def _keep(self, upload: Upload) -> str:
         self._forget()

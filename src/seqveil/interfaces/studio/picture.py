@@ -96,10 +96,8 @@ class PictureRun:
         releases up to it (T, n), and its figures: what it costs stands at the first event of a batch."""
         terms, states = self.terms, self._states[1:]
         which, place = np.divmod(np.arange(self.done), terms.batch)
-        account, spent = (
-            joined([state.account for state in states]),
-            np.concatenate([one.spent for one in self._states]),
-        )
+        account = joined([state.account for state in states])
+        spent = np.concatenate([one.spent for one in self._states])
         if terms.in_batches:
             nothing = np.full(terms.batch, NOTHING, np.int64)
             codes = np.concatenate([nothing if sent is None else sent.codes for sent in self._made])
@@ -139,7 +137,14 @@ def picture_of(source: StudioSource, run: PictureRun) -> dict[str, Any]:
     decoded = terms.distortion.best_guess(series["beliefs"])
     shown = {name: [_short(value) for value in series[name].tolist()] for name in FIGURES}
     codes = {"raw": run.raw[: run.done], "released": series["released"], "decoded": decoded}
-    risk = _named(Risk.promised(terms))
+    risk, own = _named(Risk.promised(terms)), [in_words(source, secret) for secret in terms.policy.secrets]
+    promised = replace(terms.policy, secrets=tuple(own)).sentences
+    about = [  # for policy.toml, which release, serve, bridge and Spark take with --policy
+        "Written by the page (`seqveil studio`); pass it to release, serve, bridge and spark with --policy.",
+        *risk["sentences"],
+        f"grade {risk['colour']}: {risk['why']}",
+    ]
+    odds = [_short(tracker.log_odds) for tracker in run.tracked]  # of the first secret, after each release
     return {
         "complete": run.complete,
         "done": run.done,
@@ -148,11 +153,11 @@ def picture_of(source: StudioSource, run: PictureRun) -> dict[str, Any]:
         "beliefs": shades(series["beliefs"]),
         "figures": {name: _short(value) for name, value in figures_of(source, run, series, decoded).items()},
         "risk": risk,
-        "promise": [f"{each[0].upper()}{each[1:]}." for each in _labelled(source, terms.policy).sentences] + [SEEDED],
-        "secret": _secret(source, run),
+        "promise": [f"{each[0].upper()}{each[1:]}." for each in promised] + [SEEDED],
+        "secret": {"about": words.about(own[0]), "epsilon": own[0].total, "odds": odds} if own else None,
         "unbounded": terms.unbounded,
         "mechanism": terms.mechanism.name,
-        "toml": policy_file(terms.policy, risk),
+        "toml": terms.policy.to_toml(about),
         "steps": steps(source),
     }
 
@@ -175,13 +180,8 @@ def _named(risk: Risk) -> dict[str, Any]:
     return {"colour": risk.grade.colour, "why": risk.grade.why, "sentences": said, "remedy": remedy}
 
 
-def _labelled(source: StudioSource, policy: Policy) -> Policy:
-    """The policy with the page's names for values in place of degrees and the middles of bins."""
-    return replace(policy, secrets=tuple(in_words(source, secret) for secret in policy.secrets))
-
-
 def in_words(source: StudioSource, secret: Secret) -> Secret:
-    """A secret with the page's names for its values."""
+    """A secret with the page's names for its values in place of degrees and the middles of bins."""
 
     def label(value: Any) -> str:
         """The page's name for a value."""
@@ -202,6 +202,8 @@ def figures_of(
     """What the events shown cost and disclosed; None where there is none, or no bound."""
     terms, truth, released = run.terms, run.raw[: run.done], series["released"]
     made, between = released >= 0, terms.distortion.between
+    begins = np.arange(0, run.done, terms.batch * terms.policy.block)
+    dry = begins[series["epsilons"][begins] == 0] if terms.budget.limited else begins[:0]
     return {
         "leakage": float(series["leakage"][-1]),
         "composition": float(series["spent"][-1]),
@@ -211,24 +213,8 @@ def figures_of(
         "decoded_error": float(between(truth, decoded).mean()),
         "silent_error": float(between(truth, source.guesses(terms.distortion, run.done)).mean()),
         "budget": terms.budget.exact_total,
-        "spent_at": _spent_at(terms, series["epsilons"]),
+        "spent_at": int(dry[0]) if dry.size else None,  # the first event for which a budget had nothing left
     }
-
-
-def _spent_at(terms: Terms, epsilons: Floats) -> int | None:
-    """The first event for which a budget had nothing left, if there is one."""
-    begins = np.arange(0, epsilons.size, terms.batch * terms.policy.block)
-    dry = np.flatnonzero(epsilons[begins] == 0) if terms.budget.limited else begins[:0]
-    return int(begins[dry[0]]) if dry.size else None
-
-
-def _secret(source: StudioSource, run: PictureRun) -> dict[str, Any] | None:
-    """The secret that is kept and its log odds after each release; None where nothing is declared."""
-    if not run.terms.secrets:
-        return None
-    secret = in_words(source, run.terms.secrets[0])
-    odds = [_short(tracker.log_odds) for tracker in run.tracked]
-    return {"about": words.about(secret), "epsilon": secret.total, "odds": odds}
 
 
 def shades(beliefs: Floats) -> str:
@@ -239,12 +225,6 @@ def shades(beliefs: Floats) -> str:
     """
     roots = np.sqrt(np.clip(beliefs, 0.0, 1.0))
     return base64.b64encode(np.rint(SHADES * roots).astype(np.uint8).tobytes()).decode()
-
-
-def policy_file(policy: Policy, risk: dict[str, Any]) -> str:
-    """The policy as `policy.toml`, which release, serve, bridge and Spark take with --policy."""
-    said = ["Written by the page (`seqveil studio`); pass it to release, serve, bridge and spark with --policy."]
-    return policy.to_toml([*said, *risk["sentences"], f"grade {risk['colour']}: {risk['why']}"])
 
 
 def steps(source: StudioSource) -> str:
@@ -303,11 +283,8 @@ def expected(terms: Terms) -> float:
     >>> little > 2 * much
     True
     """
-    if terms.guards:
-        return planning.simulate(terms, BRIEF, FEW).decoded_error
-    if terms.in_batches:
-        return planning.simulate(terms, max(BRIEF, terms.batch), FEW).decoded_error
-    size = (STEPS, MANY) if terms.distortion.is_hamming or terms.in_blocks else (BRIEF, FEW)
+    quick = not (terms.guards or terms.in_batches) and (terms.distortion.is_hamming or terms.in_blocks)
+    size = (STEPS, MANY) if quick else (max(BRIEF, terms.batch), FEW)
     return planning.simulate(terms, *size).decoded_error
 
 

@@ -87,7 +87,14 @@ class StudioSource:
             x, y = (np.asarray(axis.edges) - axis.edges[0] for axis in (alphabet.x, alphabet.y))
             i, j = np.divmod(np.arange(alphabet.n), alphabet.y.n)
             return np.stack((x[i], y[j], x[i + 1], y[j + 1]), axis=1).round(6).tolist()
-        return _flat(alphabet).round(1).tolist() if isinstance(alphabet, Cells) else []
+        if not isinstance(alphabet, Cells):
+            return []
+        south, north, west, east = alphabet.boxes
+        scale = DEGREE * np.cos(np.radians((south + north) / 2))
+        left, low = wrapped(west - float(np.median(west))) * scale, south * DEGREE
+        left, low = left - left.min(), low - low.min()
+        flat = (left, low, left + (east - west) * scale, low + (north - south) * DEGREE)
+        return np.stack(flat, axis=1).round(1).tolist()
 
     @cached_property
     def values(self) -> list[Any]:
@@ -169,29 +176,14 @@ class StudioSource:
         read = secret.over(self.model.alphabet).read
         span = secret.length(self.model.alphabet.slots) or events
         for person, codes in enumerate(self.streams):
-            shown = codes[:events].tolist()
-            if any(
-                read(shown[begin : begin + span])
-                for begin in range(0, len(shown), span)
-                if begin == 0 or secret.repeats
-            ):
+            shown = codes[: events if secret.repeats else min(span, events)].tolist()
+            if any(read(shown[begin : begin + span]) for begin in range(0, len(shown), span)):
                 return person
         return 0
 
 
 def _far(metres: float) -> str:
     return f"{metres / 1000:.3g} km" if metres >= 1000 else f"{metres:.3g} m"
-
-
-def _flat(cells: Cells) -> Floats:
-    """The cells of a map on a plane, in metres from its south-west corner: (n, 4) left, bottom, right and top."""
-    south, north, west, east = cells.boxes
-    left = wrapped(west - float(np.median(west)))
-    scale = DEGREE * np.cos(np.radians((south + north) / 2))
-    x, width = left * scale, (east - west) * scale
-    y, height = south * DEGREE, (north - south) * DEGREE
-    x, y = x - x.min(), y - y.min()
-    return np.stack((x, y, x + width, y + height), axis=1)
 
 
 @dataclass(frozen=True)

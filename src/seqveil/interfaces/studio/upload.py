@@ -174,14 +174,23 @@ def loaded(
     events, codes, alphabet = upload.events(options, model)
     names, who = np.unique(events.users.cast(str).to_numpy(), return_inverse=True)
     trait = chosen.trait or ("" if model is None or model.trait is None else model.trait.name)
-    labels = _labels(upload, events, trait, names) if chosen.trait or trait in upload.table.frame.columns else None
+    labels: NDArray[Any] | None = None  # of each person in the column of the trait; None for those without
+    if chosen.trait or trait in upload.table.frame.columns:
+        own = {str(user): label for user, label in answers_of(upload.table, events.reading, trait).items()}
+        labels = np.array([own.get(person) for person in names], object)
     apart = model is None and names.size >= FEW
     shown = np.arange(names.size) % SHARE == SHARE - 1 if apart else np.ones(names.size, bool)
     chain, how = model, "the model given"
-    if chain is None:
+    if chain is None:  # as `seqveil fit` makes it
         fitted = ~shown if apart else shown
-        own = np.unique(who[fitted[who]], return_inverse=True)[1]
-        chain = _fitted(own, codes[fitted[who]], alphabet, trait, labels[fitted] if labels is not None else None)
+        rows = fitted[who]
+        people = np.unique(who[rows], return_inverse=True)[1]
+        if labels is not None:
+            chain = fit_trait(trait, labels[fitted].tolist(), people, codes[rows], 1, SWITCH, None, alphabet)
+        else:
+            counts = Counts(alphabet.n, 1)
+            counts.add(people, codes[rows])
+            chain = counts.model(alphabet)
         how = "a model, itself not private, fitted to "
         how += f"{int((~shown).sum())} people; the others are shown" if apart else "them"
     grouped = np.split(codes[np.argsort(who, kind="stable")], np.bincount(who).cumsum()[:-1])
@@ -196,21 +205,6 @@ def loaded(
         *proposed(chain), answers=() if labels is None else labels[kept[:CROWD]].tolist(),
         **_commands(upload, options, file),
     )  # fmt: skip
-
-
-def _labels(upload: Upload, events: Events, trait: str, names: NDArray[Any]) -> NDArray[Any]:
-    """The label of each person in the column of a trait; None where there is none."""
-    found = {str(user): label for user, label in answers_of(upload.table, events.reading, trait).items()}
-    return np.array([found.get(name) for name in names], object)
-
-
-def _fitted(who: Ints, codes: Ints, alphabet: Symbols, trait: str, labels: NDArray[Any] | None) -> MarkovModel:
-    """The model that `seqveil fit` makes of these people; with labels the one whose types answer for the trait."""
-    if labels is not None:
-        return fit_trait(trait, labels.tolist(), who, codes, 1, SWITCH, None, alphabet)
-    counts = Counts(alphabet.n, 1)
-    counts.add(who, codes)
-    return counts.model(alphabet)
 
 
 def _commands(upload: Upload, options: Mapping[str, Any], model: str) -> dict[str, Any]:
