@@ -6,8 +6,8 @@ single events at a fixed rate, while readers page through a long stream and four
 Latency then counts from when a request was due, as in `benchmarks.service`; beside it stands how many processors the
 service kept busy: far below 1, the machine had none left for it.
 
-A busy machine is known by `late`, how much later than asked the honest sender wakes up between two events, at p99, which
-nothing in the service changes; what the attack costs the service, by `processor`, its ms of processor time an event.
+A busy machine is known by `late`: how much later than asked the honest sender wakes up between two events, at p99,
+which no service can change. What an attack costs the service is `processor`, its ms of processor time an honest event.
 """
 
 from __future__ import annotations

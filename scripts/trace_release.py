@@ -45,7 +45,7 @@ COMMANDS = ("cli", "main")
 STORE = ("engine/streams", "CodeStreams")
 APP = ("service/app", "Service")
 CONFIG = ("service/config", "ServeOptions")
-SPARK_JOB = ("spark/job", "SparkJob")
+SPARK_JOB = ("spark/release", "SparkJob")
 SPARK_OPERATOR = ("spark/operator", "ReleaseProcessor")
 
 PACKAGE = Path(sv.__file__).parent

@@ -14,7 +14,7 @@ from seqveil.engine.packing import Sealing
 from seqveil.engine.store import Entry, Memory, UserRow
 from seqveil.interfaces.spark.checkpoint import USERS
 from seqveil.interfaces.spark.failures import SparkFailed, worker_errors
-from seqveil.interfaces.spark.job import SparkJob
+from seqveil.interfaces.spark.release import SparkJob
 
 if TYPE_CHECKING:
     import pandas as pd

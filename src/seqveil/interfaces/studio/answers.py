@@ -19,7 +19,16 @@ from seqveil.core.errors import InputError
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import Terms
 from seqveil.interfaces.planning import SEEN_BY, best_guess_error
-from seqveil.interfaces.studio.picture import STEPS, PictureRun, by_answer, expected, offers, picture_of, too_slow
+from seqveil.interfaces.studio.picture import (
+    STEPS,
+    PictureRun,
+    attacked,
+    by_answer,
+    expected,
+    offers,
+    picture_of,
+    too_slow,
+)
 from seqveil.interfaces.studio.source import SAMPLES, StudioSource, sample
 from seqveil.interfaces.studio.upload import Upload, UploadChoice, loaded
 
@@ -153,8 +162,6 @@ class Studio:
 
     def attack(self, given: Any) -> dict[str, Any]:
         """What an attacker finds out about people whom the model was not fitted to: {"source", "policy", "seed"}."""
-        from seqveil.interfaces.studio.attacking import attacked
-
         source = self._find(_named(given, "source", "policy", "seed"))
         terms, seed = _terms(given["policy"], source), _whole("seed", given["seed"], 0, MOST_SEED)
         with self._expecting:
