@@ -44,7 +44,7 @@ LOAD_COMPILED = ("compiled", "load")
 COMMANDS = ("cli", "main")
 STORE = ("engine/streams", "CodeStreams")
 APP = ("service/app", "Service")
-CONFIG = ("service/config", "ServeOptions")
+CONFIG = ("commands/serve", "ServeOptions")
 SPARK_JOB = ("spark/release", "SparkJob")
 SPARK_OPERATOR = ("spark/operator", "ReleaseProcessor")
 

@@ -259,7 +259,12 @@ def _body(events: list[Event]) -> bytes:
     rows = []
     for event in events:
         row = {"user": user_name(event.user), "seq": _sendable(event.seq), "value": _sendable(event.value)}
-        rows.append(row if event.time is None else row | {"time": _moment(event.time)})
+        moment: Any = event.time
+        if isinstance(moment, np.datetime64):
+            moment = moment.astype("datetime64[us]").item()
+        if moment is not None:  # a number, or ISO 8601 text
+            row["time"] = moment.isoformat() if isinstance(moment, datetime) else _sendable(moment)
+        rows.append(row)
     return json.dumps({"events": rows}, allow_nan=False).encode()
 
 
@@ -276,10 +281,3 @@ def _sendable(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
         return int(value) if value.bit_length() <= 1024 else None  # readers of JSON give up somewhere
     return value if isinstance(value, bool) else None
-
-
-def _moment(time: object) -> Any:
-    """A time as the service takes it: a number, or ISO 8601 text."""
-    if isinstance(time, np.datetime64):
-        time = time.astype("datetime64[us]").item()
-    return time.isoformat() if isinstance(time, datetime) else _sendable(time)

@@ -153,15 +153,8 @@ class Core:
     it was settled, also after a crash, the same event gives the same payload. Whether something is published of an
     event does not depend on its value.
 
-    Parameters:
-        store: where events are released; its setting says how.
-        payloads: reads and writes them.
-        link: to the broker.
-        log: takes an event's name and details, never data or users; standard error by default.
-        clock: tells the seconds since 1970.
-
-    A model in slots of time, and payloads that are not seqveil's own: then each stream is released once a slot
-    (`slots`), where the link can do that.
+    The log takes an event's name and details, never data or users. With a model in slots of time, and payloads that are
+    not seqveil's own, each stream is released once a slot (`slots`), where the link can do that.
     """
 
     def __init__(

@@ -75,21 +75,16 @@ Kind = Literal["seqveil", "value", "json", "owntracks"]
 
 @dataclass(frozen=True)
 class Form:
-    """How a raw payload is read.
-
-    Parameters:
-        kind: "seqveil" is `{"seq": 0, "value": V}`, "value" the bare value, "json" an object with the value at `path`,
-            "owntracks" a location of OwnTracks, whose value is the pair (longitude, latitude).
-        path: names of members from the outside in.
-        time: the same for the time of the event; without it the time is that of its arrival.
+    """How a raw payload is read: "seqveil" is `{"seq": 0, "value": V}`, "value" the bare value, "json" an object with
+    the value at `path`, "owntracks" a location of OwnTracks, whose value is the pair (longitude, latitude).
 
     >>> Form.parse("json:state.door@state.changed")
     Form(kind='json', path=('state', 'door'), time=('state', 'changed'))
     """
 
     kind: Kind = "seqveil"
-    path: tuple[str, ...] = ()
-    time: tuple[str, ...] | None = None
+    path: tuple[str, ...] = ()  # names of members from the outside in
+    time: tuple[str, ...] | None = None  # the same for the time of the event; without it that is when it arrives
 
     @property
     def own(self) -> bool:

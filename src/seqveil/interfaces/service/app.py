@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -26,14 +25,14 @@ from seqveil.core.errors import InputError
 from seqveil.core.times import check, check_clock, seconds
 from seqveil.engine.calls import MOST_SKIPPED, MOST_WATCHED, BeyondSecrets, OutOfOrder
 from seqveil.engine.releases import Releases
-from seqveil.engine.store import NoSuchUser, StoreError
+from seqveil.engine.store import NoSuchUser
 from seqveil.engine.streams import CodeStreams
+from seqveil.interfaces.commands.serve import ServeOptions
 from seqveil.interfaces.events import EventJob, Wording
 from seqveil.interfaces.figures import free_bytes
 from seqveil.interfaces.logs import log
 from seqveil.interfaces.service import messages
-from seqveil.interfaces.service.config import Limits, ServeOptions
-from seqveil.interfaces.service.limits import Guard
+from seqveil.interfaces.service.limits import Guard, Limits
 from seqveil.interfaces.service.messages import MOST, USER, Problem, SentEvents
 from seqveil.interfaces.service.monitoring import HttpCall, Metrics
 from seqveil.interfaces.service.tokens import Keyring, Token
@@ -75,7 +74,12 @@ class Service:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or begin and end with the server."""
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await receive()
+            self._writer.start()
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            await run_in_threadpool(self._writer.stop)
+            await send({"type": "lifespan.shutdown.complete"})
             return
         begin, call = time.perf_counter(), HttpCall(Request(scope, receive))
         try:
@@ -83,20 +87,12 @@ class Service:
         except ClientDisconnect:
             return
         except Exception as error:
-            problem = _problem(error)
+            problem = messages.problem_of(error)
             call.reason, answer = problem.reason, problem.answer()
             if call.token is None:
                 await self._guard.slow_down(call.address)
         await answer(scope, receive, send)
         self._metrics.note(call, answer.status_code, time.perf_counter() - begin)
-
-    async def _live(self, receive: Receive, send: Send) -> None:
-        await receive()
-        self._writer.start()
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await run_in_threadpool(self._writer.stop)
-        await send({"type": "lifespan.shutdown.complete"})
 
     async def _answer(self, call: HttpCall) -> Response:
         path, raw = call.request.scope["path"], call.request.scope["raw_path"]
@@ -283,14 +279,3 @@ def _query(call: HttpCall, known: dict[str, int]) -> dict[str, str]:
         if not whole or int(text) > known[name]:
             raise Problem.malformed(f"{name} to be a whole number from 0 to {known[name]}")
     return given
-
-
-def _problem(error: Exception) -> Problem:
-    """The refusal for whatever went wrong. Of what nobody foresaw the log has the place, and no message."""
-    if isinstance(error, Problem):
-        return error
-    if isinstance(error, StoreError):
-        return messages.store_problem(error)
-    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
-    log("internal error", "error", error=type(error).__name__, where=f"{frame.f_globals.get('__name__')}:{line}")
-    return Problem("internal", "nothing is known to be released; send the same events again")

@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,7 +27,6 @@ from starlette.requests import Request
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from seqveil.interfaces.client import is_loopback
-from seqveil.interfaces.service.config import Limits
 from seqveil.interfaces.service.messages import Problem
 from seqveil.interfaces.service.tokens import ANYBODY, Keyring, Token
 
@@ -36,6 +36,28 @@ DRAIN = 2.0  # seconds for the rest of a body that was answered before it had co
 BARE = b"HTTP/1.1 %b\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 BURST = 2.0  # seconds of its rate that somebody may use at once
 MOST_KNOWN = 10_000  # addresses that are remembered
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much there may be at a time, the same for every service; seconds where nothing else is said."""
+
+    body: int = 4 << 20  # bytes
+    events: int = 1000  # of a request, and those that a transaction is filled up to
+    one_user: int = 200  # events of one user in a request: they are drawn one after another, and others wait
+    one_user_slow: int = 20  # the same in batches or with declared secrets
+    waiting: int = 100_000  # events accepted and not yet on the disk
+    one_token: int = 64  # requests in progress
+    one_address: int = 256  # the same, whatever the tokens
+    connections: int = 2000
+    connections_of_one: int = 1000  # from one address
+    strangers: float = 100.0  # requests a second without a token, from one address; more are answered slowly
+    request: float = 10.0  # for a body to come, and again for its release
+    connection: float = 30.0  # in which a connection must bring a request to its end
+    linger: float = 0.0005  # that a transaction waits for more events
+    grace: float = 30.0  # at the end, for what was accepted
+    figures: float = 60.0  # for which figures over all users hold
+    free: int = 64 << 20  # bytes on the disk, below which the service is not ready
 
 
 class BrokenRule(Exception):

@@ -9,6 +9,7 @@ import asyncio
 import json
 import math
 import re
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -77,8 +78,15 @@ class Problem(Exception):
         return Response(json.dumps(content | self._members), status, headers, "application/problem+json")
 
 
-def store_problem(error: StoreError) -> Problem:
-    """The refusal for what the store cannot do; a user is named in no answer, and by number in the log."""
+def problem_of(error: Exception) -> Problem:
+    """The refusal for whatever went wrong. An answer names no user and no file; of what nobody foresaw the log has the
+    place, and no message."""
+    if isinstance(error, Problem):
+        return error
+    if not isinstance(error, StoreError):
+        *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+        log("internal error", "error", error=type(error).__name__, where=f"{frame.f_globals.get('__name__')}:{line}")
+        return Problem("internal", "nothing is known to be released; send the same events again")
     if isinstance(error, NoSuchUser):
         return Problem("not-found", "nothing was released of this user")
     if isinstance(error, NoLongerKept):

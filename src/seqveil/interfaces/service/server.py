@@ -18,12 +18,12 @@ from seqveil.core.errors import InputError
 from seqveil.engine.stream import Terms
 from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.client import is_loopback
+from seqveil.interfaces.commands.serve import ServeOptions
 from seqveil.interfaces.commands.terminal import ARRIVAL
 from seqveil.interfaces.events import open_state
 from seqveil.interfaces.logs import log
 from seqveil.interfaces.service.app import Service
-from seqveil.interfaces.service.config import Limits, ServeOptions
-from seqveil.interfaces.service.limits import protocol
+from seqveil.interfaces.service.limits import Limits, protocol
 
 # seconds after which a thread that reads lets the event loop go on, if that waits; Python's own 5 ms would be felt
 SWITCH = 0.0002

@@ -62,12 +62,8 @@ class SparkStore(Memory):
     """The users of a bucket as a store of states. Releases are not kept: the output of the query has them, and Spark
     itself keeps how far its sources were read.
 
-    Spark keeps all of a micro-batch or nothing, and drops what a failed try has kept; the next try draws the same.
-
-    Parameters:
-        users: Spark's map from a user's name to what is kept.
-        salt: the same for every task that works for the checkpoint.
-        key: that of the release, which seals what a mechanism remembers of raw symbols.
+    Spark keeps all of a micro-batch or nothing, and drops what a failed try has kept; the next try draws the same. The
+    salt is the same for every task that works for the checkpoint, and the key seals what a mechanism remembers.
     """
 
     name, durable = "Spark's state store", True

@@ -54,10 +54,7 @@ class Studio:
     """Answers of one page. Requests are answered one at a time, each within a moment: a picture that takes longer is
     handed out as far as it has come, and goes on when it is asked for again.
 
-    Parameters:
-        own: a source, or a file, that is there from the beginning; None for samples alone.
-        chosen: the columns of that file, as far as somebody named them.
-        clock: seconds that pass.
+    `own` is a source, or a file and the columns `chosen` of it, that is there beside the samples.
 
     >>> studio = Studio()
     >>> asked = {"source": "clicks", "policy": {"epsilon": 1.0}, "person": 0, "events": 10, "seed": 1}

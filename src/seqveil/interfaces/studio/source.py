@@ -34,37 +34,23 @@ LIKELY = 0.35  # times that a value proposed as a secret is expected in a window
 
 @dataclass(frozen=True, eq=False)
 class StudioSource:
-    """Streams with the model they are released under. The repr shows no data.
-
-    Parameters:
-        name, title, about: what it is called, and what it is in words.
-        model: how such streams usually run.
-        streams: codes of the people who can be shown.
-        crowd: codes of people whom an attack may try, none of whom the model was fitted to.
-        length: events of the longest stream there is, which is what "the whole stream" means.
-        event, unit: what an event and an error are called.
-        start: the policy that the page proposes, as plain values.
-        data, model_file: the files that the commands name.
-        columns: the options that name the columns of the data.
-        fit: the command that fits the model; empty where there is one.
-        answers: what each of the crowd answers to the model's trait, where that is known.
-    """
+    """Streams with the model they are released under. The repr shows no data."""
 
     name: str
     title: str
-    about: str
+    about: str  # what it is, in words
     model: MarkovModel = field(repr=False)
-    streams: Sequence[Ints] = field(repr=False)
-    crowd: Sequence[Ints] = field(repr=False)
-    length: int
-    event: str
-    unit: str
-    start: Mapping[str, Any]
-    data: str = "past.csv"
+    streams: Sequence[Ints] = field(repr=False)  # codes of the people who can be shown
+    crowd: Sequence[Ints] = field(repr=False)  # of people whom an attack may try; the model was fitted to none of them
+    length: int  # events of the longest stream there is, which is what "the whole stream" means
+    event: str  # what an event is called
+    unit: str  # what an error is called
+    start: Mapping[str, Any]  # the policy that the page proposes, as plain values
+    data: str = "past.csv"  # the file that the commands name
     model_file: str = "past.model"
-    columns: str = ""
-    fit: str = "seqveil fit past.csv -o past.model"
-    answers: Sequence[str | None] = field(default=(), repr=False)
+    columns: str = ""  # the options that name the columns of the data
+    fit: str = "seqveil fit past.csv -o past.model"  # the command that fits the model; empty where there is one
+    answers: Sequence[str | None] = field(default=(), repr=False)  # of the crowd to the model's trait, where known
 
     @cached_property
     def labels(self) -> list[str]:
@@ -80,8 +66,7 @@ class StudioSource:
 
     @cached_property
     def boxes(self) -> list[list[float]]:
-        """Left, bottom, right and top of every cell, where values are places: metres on the map, else as the data have
-        them; both begin at 0."""
+        """Left, bottom, right and top of every cell, where values are places: metres on a map, else as in the data."""
         alphabet = self.model.alphabet
         if isinstance(alphabet, Grid):
             x, y = (np.asarray(axis.edges) - axis.edges[0] for axis in (alphabet.x, alphabet.y))

@@ -50,19 +50,13 @@ SAID_HERE = {
 
 @dataclass(frozen=True)
 class UploadChoice:
-    """What somebody chose for a file; what is empty is left to `inspect`.
-
-    Parameters:
-        user, value, time: columns; two of the value, as in x,y, are places.
-        trait: a column with one label for each person, which may be kept secret.
-        cut: into cells of so many metres, so many bins, or so many cells a side.
-    """
+    """The columns that somebody chose for a file; what is empty is left to `inspect`."""
 
     user: str = ""
-    value: str = ""
+    value: str = ""  # two, as in x,y, are places
     time: str = ""
-    trait: str = ""
-    cut: float | None = None
+    trait: str = ""  # one label for each person, which may be kept secret
+    cut: float | None = None  # into cells of so many metres, so many bins, or so many cells a side
 
     @classmethod
     def of(cls, given: Any) -> UploadChoice:
