@@ -17,7 +17,6 @@ from seqveil.interfaces.commands.terminal import INTERRUPTIONS, emit_json, table
 
 if TYPE_CHECKING:
     from seqveil.interfaces.service.tokens import Token
-    from seqveil.interfaces.studio.answers import Studio
 
 serve = typer.Typer(name="serve", rich_markup_mode=None)
 
@@ -196,7 +195,11 @@ def studio(
 
     Example: seqveil studio clicks.csv
     """
+    from seqveil.core.model import MarkovModel
+    from seqveil.interfaces.studio.answers import Studio
     from seqveil.interfaces.studio.serving import serve
+    from seqveil.interfaces.studio.source import sampled
+    from seqveil.interfaces.studio.upload import Upload, UploadChoice, loaded
 
     def announce(address: str) -> None:
         """Print the address, and open it where somebody sits at the terminal."""
@@ -206,30 +209,18 @@ def studio(
 
             webbrowser.open(address)
 
-    answering = _studio(data, model, columns)
-    try:
-        serve(answering, port, announce)
-    except INTERRUPTIONS:  # the signal that ends it
-        os._exit(0)  # an answer may be half made on another thread, in compiled code that Python's own end would abort
-
-
-def _studio(data: str | None, model: Path | None, columns: o.ColumnOptions) -> Studio:
-    """The answers of the page, with the file or the model that it begins with."""
-    from seqveil.core.model import MarkovModel
-    from seqveil.interfaces.studio.answers import Studio
-    from seqveil.interfaces.studio.source import sampled
-    from seqveil.interfaces.studio.upload import Upload, UploadChoice, loaded
-
-    chain = None if model is None else MarkovModel.load(model)
-    if data is None:
-        return Studio(None if chain is None else sampled(chain, str(model)))
+    chain, own = None if model is None else MarkovModel.load(model), None
+    chosen = UploadChoice(columns.user_column or "", columns.value_column or "", columns.time_column or "")
     if data == "-":
         raise InputError("the page needs a file that it can name again; save the data and name it")
-    try:
-        upload = Upload.of(Path(data).read_bytes(), data)
-    except OSError as error:
-        raise DataError(f"{Path(data).name}: cannot be read ({error.strerror}); check the path") from None
-    chosen = UploadChoice(columns.user_column or "", columns.value_column or "", columns.time_column or "")
+    if data is not None:
+        try:
+            own = Upload.of(Path(data).read_bytes(), data)
+        except OSError as error:
+            raise DataError(f"{Path(data).name}: cannot be read ({error.strerror}); check the path") from None
     if chain is not None:
-        return Studio(loaded(upload, chosen, "data", chain, str(model)))
-    return Studio(upload, chosen)
+        begin = sampled(chain, str(model)) if own is None else loaded(own, chosen, "data", chain, str(model))
+    try:
+        serve(Studio(own if chain is None else begin, chosen), port, announce)
+    except INTERRUPTIONS:  # the signal that ends it
+        os._exit(0)  # an answer may be half made on another thread, in compiled code that Python's own end would abort
