@@ -290,29 +290,20 @@ class Discovery:
         self._known.add(user)
         plain = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in user)[:40]
         name = f"seqveil_{plain}_{hashlib.blake2s(user.encode(), digest_size=4).hexdigest()}"  # two users, two names
-        component, content = self._content(user, topic)
-        about = {
-            "unique_id": name,
-            "object_id": name,
-            "device": {"identifiers": [name], "name": f"{user} (released)", "manufacturer": "seqveil"},
-        }
-        return f"{self._prefix}/{component}/{name}/config", as_json(content | about)
-
-    def _content(self, user: str, topic: str) -> tuple[str, dict[str, Any]]:
-        if self._form.kind == "owntracks":
-            attributes = {"json_attributes_topic": topic, "json_attributes_template": LOCATION}
-            return "device_tracker", {"name": "location", "source_type": "gps", **attributes}
-        if self._form.kind == "value":
-            return "sensor", {"name": "value", "state_topic": topic}
-        path = ("value",) if self._form.own else self._form.path
-        members = "".join(f"[{member!r}]" for member in path)
-        return "sensor", {
-            "name": path[-1],
-            "state_topic": topic,
-            "value_template": f"{{{{ value_json{members} }}}}",
-            "json_attributes_topic": topic,
-            "json_attributes_template": "{{ " + ACCOUNT[self._form.kind] + " | tojson }}",
-        }
+        device = {"identifiers": [name], "name": f"{user} (released)", "manufacturer": "seqveil"}
+        form, content = self._form, dict[str, Any](unique_id=name, object_id=name, device=device)
+        if form.kind == "owntracks":
+            content |= {"name": "location", "source_type": "gps", "json_attributes_template": LOCATION}
+        else:
+            content |= {"name": form.path[-1] if form.path else "value", "state_topic": topic}
+        if form.kind in ACCOUNT:
+            members = "".join(f"[{member!r}]" for member in form.path or ("value",))
+            content["value_template"] = f"{{{{ value_json{members} }}}}"
+            content["json_attributes_template"] = "{{ " + ACCOUNT[form.kind] + " | tojson }}"
+        if form.kind != "value":
+            content["json_attributes_topic"] = topic
+        component = "device_tracker" if form.kind == "owntracks" else "sensor"
+        return f"{self._prefix}/{component}/{name}/config", as_json(content)
 
 
 def _at(content: Any, path: tuple[str, ...], reason: str = "member") -> Any:

@@ -159,8 +159,8 @@ class Service:
             if window is not None:
                 check(stamps, window)
         except InputError as error:
-            position = vars(error).get("position")
-            raise Problem("malformed", str(error), **({} if position is None else {"position": position})) from None
+            place = {} if error.position is None else {"position": error.position}
+            raise Problem("malformed", str(error), **place) from None
         return times
 
     def _left_out(self, sent: SentEvents) -> int:

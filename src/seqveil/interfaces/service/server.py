@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import os
+import resource
 import socket
 import ssl
 import sys
@@ -83,12 +84,9 @@ def warm(setting: Terms) -> None:
 
 def _allow_files(connections: int) -> None:
     """Each connection is an open file, and shells allow a thousand: ask for as many as are needed."""
-    if sys.platform != "win32":
-        import resource
-
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = 2 * connections if hard == resource.RLIM_INFINITY else min(hard, 2 * connections)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * connections if hard == resource.RLIM_INFINITY else min(hard, 2 * connections)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
 def _check_certificate(options: ServeOptions) -> None:

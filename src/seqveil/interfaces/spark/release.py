@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
 Key = bytes | str | os.PathLike[str]
 MEMORY = 1 << 28  # bytes that live states may take at once
@@ -134,24 +134,18 @@ def _schema(rows: DataFrame, job: SparkJob) -> StructType:
 
     user, order, *values = job.names
     fields: list[tuple[str, Any]] = [(user, rows.schema[USER].dataType), (order, rows.schema[SEQ].dataType)]
-    fields += [(name, _value_type(job.alphabet)) for name in values]
+    kind: Any = T.DoubleType
+    if isinstance(job.alphabet, Alphabet) and job.alphabet.width == 1:
+        kinds = {type(value) for value in job.alphabet.values}
+        known = {str: T.StringType, bool: T.BooleanType, int: T.LongType, float: T.DoubleType}
+        if (len(kinds) > 1 and not kinds <= {int, float}) or not kinds <= known.keys():
+            raise InputError("the model's symbols are of several kinds, which no column can hold; fit on one of them")
+        kind = known[kinds.pop()] if len(kinds) == 1 else T.DoubleType
+    fields += [(name, kind()) for name in values]
     fields.append((EPSILON, T.DoubleType()))
     if job.terms.in_batches:
         fields += [(BATCH, T.LongType()), (PATH, T.StringType())]
     return T.StructType([T.StructField(name, kind) for name, kind in fields])
-
-
-def _value_type(alphabet: Symbols) -> DataType:
-    from pyspark.sql import types as T
-
-    if not isinstance(alphabet, Alphabet) or alphabet.width == 2:
-        return T.DoubleType()
-    for kind, spark in ((str, T.StringType), (bool, T.BooleanType), (int, T.LongType)):
-        if all(type(value) is kind for value in alphabet.values):
-            return spark()
-    if all(type(value) in (int, float) for value in alphabet.values):
-        return T.DoubleType()
-    raise InputError("the model's symbols are of several kinds, which no column can hold; fit on text or on numbers")
 
 
 @dataclass(frozen=True, eq=False)

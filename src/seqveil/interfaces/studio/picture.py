@@ -144,7 +144,7 @@ def picture_of(source: StudioSource, run: PictureRun) -> dict[str, Any]:
     decoded = terms.distortion.best_guess(series["beliefs"])
     shown = {name: [_short(value) for value in series[name].tolist()] for name in FIGURES}
     codes = {"raw": run.raw[: run.done], "released": series["released"], "decoded": decoded}
-    risk, own = _named(Risk.promised(terms)), [in_words(source, secret) for secret in terms.policy.secrets]
+    risk, own = _judged(terms), [in_words(source, secret) for secret in terms.policy.secrets]
     promised = replace(terms.policy, secrets=tuple(own)).sentences
     about = [  # for policy.toml, which release, serve, bridge and Spark take with --policy
         "Written by the page (`seqveil studio`); pass it to release, serve, bridge and spark with --policy.",
@@ -174,11 +174,12 @@ def _short(value: float | None) -> float | None:
     return float(f"{value:.6g}") if value is not None and math.isfinite(value) else None
 
 
-def _named(risk: Risk) -> dict[str, Any]:
+def _judged(terms: Terms) -> dict[str, Any]:
     """What a policy means for a person: sentences, a grade, and what to do about a bad one.
 
     The page has one secret and says elsewhere what it is about, so that no place stands there in degrees.
     """
+    risk = Risk.promised(terms)
     said = list(risk.sentences)
     for each in risk.secrets:
         said = [sentence.replace(f"secret {each.name},", "the secret,", 1) for sentence in said]

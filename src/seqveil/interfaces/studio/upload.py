@@ -107,7 +107,15 @@ class Upload:
         """The options of a fit that `seqveil inspect` proposes with these columns, cut as chosen, and what it says."""
         found = inspect(self.table, **chosen.columns)
         said = [(name, _here(text)) for name, text in found.lines() if name not in ("column", "next")]
-        return _cut(found.options, chosen.cut) | ({"trait": chosen.trait} if chosen.trait else {}), said
+        options, cut = dict(found.options), chosen.cut
+        if cut is not None and "cell_metres" in options:
+            options["cell_metres"] = cut
+        elif cut is not None and "grid" in options:
+            options["grid"] = f"{int(cut)}x{int(cut)}"
+        elif cut is not None:
+            options = {name: value for name, value in options.items() if name not in ("bins", "other")}
+            options["levels"] = int(cut)
+        return options | ({"trait": chosen.trait} if chosen.trait else {}), said
 
     def describe(self, chosen: UploadChoice) -> dict[str, Any]:
         """What the page shows before the file is used: columns that can be chosen, what was found, what is amiss."""
@@ -134,17 +142,6 @@ class Upload:
             return events, events.codes(alphabet.with_policy(unknown)), alphabet
         except InputError as error:
             raise DataError(_here(str(error))) from None
-
-
-def _cut(options: dict[str, Any], cut: float | None) -> dict[str, Any]:
-    """The options with the cut that somebody chose in place of the one that was proposed."""
-    if cut is None:
-        return options
-    if "cell_metres" in options:
-        return options | {"cell_metres": cut}
-    if "grid" in options:
-        return options | {"grid": f"{int(cut)}x{int(cut)}"}
-    return {name: value for name, value in options.items() if name not in ("bins", "other")} | {"levels": int(cut)}
 
 
 def _here(text: str) -> str:
@@ -194,16 +191,11 @@ def loaded(
     about = f"{who.size:,} events of {names.size:,} people, {alphabet.n:,} symbols, under {how}. "
     about += f"It was {said_of_check(chain)}"
     crowd = [grouped[k] for k in kept[:CROWD]]
+    data, made = shlex.quote(upload.file), shlex.quote(file or f"{upload.title.split('.')[0] or 'data'}.model")
+    columns = option_words({name: options[name] for name in USUAL if name in options})
+    fit = "" if file else f"seqveil fit {data} -o {made}{option_words(options)}"  # where no model is given
     return StudioSource(
         name, upload.title, about, chain, crowd[:MOST_STREAMS], crowd, max(map(len, grouped)), "event",
         *proposed(chain), answers=() if labels is None else labels[kept[:CROWD]].tolist(),
-        **_commands(upload, options, file),
+        data=data, model_file=made, columns=columns, fit=fit,
     )  # fmt: skip
-
-
-def _commands(upload: Upload, options: Mapping[str, Any], model: str) -> dict[str, Any]:
-    """What the commands call the files, and the one that fits, where no model is given."""
-    data, made = shlex.quote(upload.file), shlex.quote(f"{upload.title.split('.')[0] or 'data'}.model")
-    columns = option_words({name: options[name] for name in USUAL if name in options})
-    fit = "" if model else f"seqveil fit {data} -o {made}{option_words(options)}"
-    return {"data": data, "columns": columns, "model_file": shlex.quote(model) if model else made, "fit": fit}
