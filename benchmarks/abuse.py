@@ -5,6 +5,9 @@ connection for every event. Beside each stands the same without an attack, from 
 single events at a fixed rate, while readers page through a long stream and four connections send headers without end.
 Latency then counts from when a request was due, as in `benchmarks.service`; beside it stands how many processors the
 service kept busy: far below 1, the machine had none left for it.
+
+A busy machine is known by `late`: how much later than asked the honest sender wakes up between two events, at p99,
+which no service can change. What an attack costs the service is `processor`, its ms of processor time an honest event.
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ HOME, AWAY = "127.0.0.1", "127.0.0.2"  # of the honest sender, and of all others
 CONTEXT = multiprocessing.get_context("spawn")
 HEAD = b"POST /v1/release HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
-COLUMNS = ("p50", "p99", "p100", "sent", "refused", "MB before", "MB after")
+COLUMNS = ("p50", "p99", "p100", "late", "processor", "sent", "refused", "MB before", "MB after")
+PAUSE = 0.01  # seconds between two honest events
 TOGETHER = (*(f"p{q}" for q in QUANTILES), "processors")
 
 Attack = Callable[[int, str, Any], None]
@@ -79,10 +83,10 @@ def fill(port: int, token: str) -> None:
 
 
 def measured(port: int, token: str, attack: Attack, count: int, attacker: str) -> dict[str, float]:
-    waits, refused, seq = list[float](), 0, 0
+    waits, late, refused, seq = list[float](), list[float](), 0, 0
     before = memory(port, token)
     with Attacked(port, attacker, attack, count):
-        end = time.monotonic() + SECONDS
+        end, spent = time.monotonic() + SECONDS, processor(port, token)
         while time.monotonic() < end:
             begin = time.perf_counter()
             try:
@@ -90,10 +94,13 @@ def measured(port: int, token: str, attack: Attack, count: int, attacker: str) -
             except (OSError, http.client.HTTPException):
                 good = False
             waits.append(1000 * (time.perf_counter() - begin))
-            seq, refused = seq + good, refused + (not good)
-            time.sleep(0.01)
+            seq, refused, begin = seq + good, refused + (not good), time.perf_counter()
+            time.sleep(PAUSE)
+            late.append(1000 * (time.perf_counter() - begin - PAUSE))
+        busy = 1000 * (processor(port, token) - spent) / len(waits)
     after = memory(port, token)
     figures = {f"p{q}": float(np.percentile(waits, q)) for q in (50, 99, 100)}
+    figures |= {"late": float(np.percentile(late, 99)), "processor": busy}
     return figures | {"sent": len(waits), "refused": refused, "MB before": before, "MB after": after}
 
 

@@ -44,8 +44,8 @@ LOAD_COMPILED = ("compiled", "load")
 COMMANDS = ("cli", "main")
 STORE = ("engine/streams", "CodeStreams")
 APP = ("service/app", "Service")
-CONFIG = ("service/config", "ServeOptions")
-SPARK_JOB = ("spark/job", "SparkJob")
+CONFIG = ("commands/serve", "ServeOptions")
+SPARK_JOB = ("spark/release", "SparkJob")
 SPARK_OPERATOR = ("spark/operator", "ReleaseProcessor")
 
 PACKAGE = Path(sv.__file__).parent

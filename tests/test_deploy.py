@@ -18,7 +18,7 @@ from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces import figures
 from seqveil.interfaces.bridge.core import BridgeCounts
 from seqveil.interfaces.cli import app
-from seqveil.interfaces.service.config import Limits
+from seqveil.interfaces.service.limits import Limits
 from seqveil.interfaces.service.messages import REASONS
 from seqveil.interfaces.service.monitoring import HttpCall, Metrics
 from served import words_setting

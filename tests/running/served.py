@@ -19,9 +19,10 @@ from seqveil.core.model import MarkovModel
 from seqveil.engine.policy import Policy
 from seqveil.engine.streams import CodeStreams
 from seqveil.engine.upkeep import facts_of
+from seqveil.interfaces.commands.serve import ServeOptions
 from seqveil.interfaces.service import tokens
 from seqveil.interfaces.service.app import Service
-from seqveil.interfaces.service.config import Limits, ServeOptions
+from seqveil.interfaces.service.limits import Limits
 from seqveil.interfaces.service.server import server as http_server
 from seqveil.interfaces.service.server import warm
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlsplit
 
 import numpy as np
 
@@ -76,10 +76,8 @@ class Client(AbstractContextManager["Client"]):
     or within this machine, and are in no message or repr.
 
     Parameters:
-        url: of the service.
         token: as `seqveil serve token add` printed it.
-        timeout: seconds for one attempt.
-        attempts: before giving up.
+        timeout, attempts: seconds for one attempt, and attempts before giving up.
         backoff: the first wait in seconds, doubled at each attempt and drawn at random below that.
         context: for TLS with certificates of your own.
         insecure: allows plain HTTP to another machine.
@@ -107,10 +105,9 @@ class Client(AbstractContextManager["Client"]):
         self._base, self._attempts, self._backoff = parts.path.rstrip("/"), max(1, attempts), backoff
         self._url = f"{parts.scheme}://{parts.netloc}{self._base}"
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self._connection: http.client.HTTPConnection  # opened at the first request, and again whenever it was closed
-        if parts.scheme == "http":
-            self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout)
-        else:
+        # opened at the first request, and again whenever it was closed
+        self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout)
+        if parts.scheme == "https":
             trusted = context or ssl.create_default_context()
             self._connection = http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout, context=trusted)
         self._lock = threading.Lock()
@@ -149,10 +146,12 @@ class Client(AbstractContextManager["Client"]):
     def account(self, user: User) -> Account:
         """What a user's releases have disclosed."""
         found = self._user(user, 0, 0)["account"]
-        figures = ("leakage", "most", "least", "epsilon_spent", "ldp")
-        secrets = tuple(_secret(disclosed) for disclosed in found.pop("secrets", ()))
+        secrets = tuple(
+            SecretAccount(**each | _figures(each, "log_odds", "lowest", "highest", "worst"))
+            for each in found.pop("secrets", ())
+        )
         found.pop("sentences", None)  # they follow from the figures, and an account says them itself
-        return Account(**found | {name: float(found[name]) for name in figures}, secrets=secrets)
+        return Account(**found | _figures(found, "leakage", "most", "least", "epsilon_spent", "ldp"), secrets=secrets)
 
     def releases(self, user: User, since: int = 0) -> Iterator[Release]:
         """What was released of a user, from sequence number `since` on."""
@@ -163,8 +162,7 @@ class Client(AbstractContextManager["Client"]):
             since, more = page["next"], page["more"]
 
     def _user(self, user: User, since: int, limit: int) -> dict[str, Any]:
-        query = urlencode({"since": since, "limit": limit})
-        return self._ask("GET", f"/v1/users/{quote(user_name(user), safe='')}?{query}")
+        return self._ask("GET", f"/v1/users/{quote(user_name(user), safe='')}?since={since}&limit={limit}")
 
     def erase(self, user: User) -> int:
         """Take a user out of the service's state file, with a token of an admin; how many releases that were.
@@ -243,9 +241,9 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _secret(disclosed: dict[str, Any]) -> SecretAccount:
-    figures = {name: float(disclosed[name]) for name in ("log_odds", "lowest", "highest", "worst")}
-    return SecretAccount(**disclosed | figures)
+def _figures(disclosed: dict[str, Any], *names: str) -> dict[str, float]:
+    """Numbers, of which infinite ones came as text."""
+    return {name: float(disclosed[name]) for name in names}
 
 
 def _release(row: dict[str, Any]) -> Release:
@@ -261,7 +259,12 @@ def _body(events: list[Event]) -> bytes:
     rows = []
     for event in events:
         row = {"user": user_name(event.user), "seq": _sendable(event.seq), "value": _sendable(event.value)}
-        rows.append(row if event.time is None else row | {"time": _moment(event.time)})
+        moment: Any = event.time
+        if isinstance(moment, np.datetime64):
+            moment = moment.astype("datetime64[us]").item()
+        if moment is not None:  # a number, or ISO 8601 text
+            row["time"] = moment.isoformat() if isinstance(moment, datetime) else _sendable(moment)
+        rows.append(row)
     return json.dumps({"events": rows}, allow_nan=False).encode()
 
 
@@ -278,10 +281,3 @@ def _sendable(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
         return int(value) if value.bit_length() <= 1024 else None  # readers of JSON give up somewhere
     return value if isinstance(value, bool) else None
-
-
-def _moment(time: object) -> Any:
-    """A time as the service takes it: a number, or ISO 8601 text."""
-    if isinstance(time, np.datetime64):
-        time = time.astype("datetime64[us]").item()
-    return time.isoformat() if isinstance(time, datetime) else _sendable(time)

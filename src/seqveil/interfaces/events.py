@@ -18,9 +18,13 @@ from seqveil.core.times import Time
 from seqveil.engine.calls import OutOfOrder
 from seqveil.engine.releases import Releases
 from seqveil.engine.sqlite import refuse_no_path, size_of
-from seqveil.engine.store import Damaged, Position, StoreError
+from seqveil.engine.store import Damaged, Position, Stored, StoreError
 from seqveil.engine.streams import CodeStreams
+from seqveil.engine.terms import Terms
+from seqveil.engine.upkeep import key_for
+from seqveil.interfaces.logs import log
 
+BEGINS = "the state file was missing or empty; if it should not have been, stop and restore it from a backup"
 BY_SYMBOL = (
     "without --key nothing of a raw stream can be kept, so secrets are kept by symbol alone, as with "
     "side_information = 0; receivers must decode with that"
@@ -47,6 +51,16 @@ class Wording:
     def texts(self) -> list[str]:
         """The symbols as JSON text, in the order of their codes."""
         return [json.dumps(value) for value in self.shown]
+
+    def stored(self, one: Stored, terms: Terms) -> dict[str, Any]:
+        """A release as it stands in the store."""
+        words = [self.shown[code] for code in one.codes] if one.released else None
+        said: dict[str, Any] = {"value": words[0] if words else None}
+        if terms.in_batches:
+            events = terms.batch if one.status == "given-up" else one.events
+            said = {"values": words, "path": one.path, "events": events}
+        epsilon = one.epsilon if math.isfinite(one.epsilon) else None
+        return {"seq": one.seq, "status": one.status, **said, "epsilon": epsilon, "time": one.time}
 
     def encode(self, values: list[Any]) -> Codes:
         """The codes of values."""
@@ -197,11 +211,23 @@ def _share(jobs: Sequence[EventJob], made: Releases) -> None:
         at += job.size
 
 
-def check_begun(state: Path, begin: bool) -> None:
-    """Refuse a state file that is missing or empty, unless one is to be begun."""
+def open_state(state: Path, setting: Terms, key: Path | None, begin: bool, gaps: str) -> CodeStreams:
+    """Open the state file of what runs for long, and log what its operator must know.
+
+    One that is missing or empty is refused, unless one is to be begun.
+    """
+    if gaps not in ("refuse", "skip"):
+        raise InputError(f"expected --gaps to be refuse or skip, got {gaps}")
     refuse_no_path(state)
     if not begin and not size_of(state):
         raise InputError(
             f"{state.name}: expected a state file, and there is none or it is empty; restore it from a backup, or pass "
             "--begin, for the first start alone: all accounts start at zero"
         )
+    how: dict[str, Any] = {"key": key_for(state, key), "gaps": gaps, "must_exist": not begin}
+    store = CodeStreams.open(state, setting, **how)
+    if store.begun:
+        log("an account begins at zero", "warning", file=state.name, detail=BEGINS)
+    if store.setting is not setting:
+        log("secrets are kept by symbol", "warning", detail=BY_SYMBOL)
+    return store

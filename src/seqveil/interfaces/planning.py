@@ -27,7 +27,7 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.results import Line, Result, ResultTable, plain
 from seqveil.core.secrets import Secret
 from seqveil.core.secrets.ahead import LONGEST
-from seqveil.core.words import Risk, count, leakage_for, log_odds_for, made_public, moved, percent, percent_up
+from seqveil.core.words import Risk, count, log_odds_for, made_public, moved, percent, percent_up
 from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import Terms

@@ -160,7 +160,7 @@ def test_what_home_assistant_is_disclosed():
     topic, payload = discovery.announcement("küche 1", "released/küche 1")
     content = json.loads(payload)
     assert topic == f"homeassistant/sensor/{content['unique_id']}/config"
-    assert content["value_template"] == r"{{ value_json['state']['it\'s'] }}"
+    assert content["value_template"] == "{{ value_json['state'][\"it's\"] }}"
     assert content["state_topic"] == content["json_attributes_topic"] == "released/küche 1"
     assert discovery.announcement("küche 1", "x") is None
     assert discovery.announcement("kuche_1", "x")[0] != topic

@@ -275,7 +275,7 @@ def test_an_account_comes_with_the_terms_that_really_run(tmp_path, key):
 
 
 @pytest.mark.parametrize(
-    ("limit", "said"), [("waiting", "0 events wait, of at most 0"), ("free", "bytes free, of at least")]
+    ("limit", "said"), [("waiting", "0 events wait, of at most 0"), ("free", "bytes free; free some")]
 )
 def test_not_ready_says_why_in_plain_words(tmp_path, limit, said):
     with running(tmp_path, words_setting(), **{limit: 0 if limit == "waiting" else 1 << 62}) as service:

@@ -144,6 +144,7 @@ def test_a_disk_that_takes_nothing_or_too_little_is_not_ready_and_passes(tmp_pat
     answer = ask_for(*crowd)
     assert (answer.status, answer.reason, ready().reason) == (503, "store", "store")
     assert int(answer.headers["Retry-After"]) > 0
+    assert b"state.db" not in answer.content + ready().content  # strangers may ask whether it is ready
     assert ask(process.port, "GET", "/healthz").status == 200
     resource.prlimit(running, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert ready().status == 200

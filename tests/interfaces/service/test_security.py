@@ -16,8 +16,8 @@ from seqveil.core.alphabet import Bins
 from seqveil.core.model import MarkovModel
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.cli import main
+from seqveil.interfaces.commands.serve import ServeOptions
 from seqveil.interfaces.service import tokens
-from seqveil.interfaces.service.config import ServeOptions
 from seqveil.interfaces.service.limits import PENALTY
 from served import WORDS, Process, ask, event, running, words_model, words_setting
 

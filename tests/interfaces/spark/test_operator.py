@@ -1,6 +1,7 @@
 """The Spark operator without a JVM: the store's releases, however events are cut, repeated or left out."""
 
 import itertools
+import sys
 
 import numpy as np
 import pytest
@@ -21,8 +22,8 @@ from seqveil.core.secrets import ever, trait  # noqa: E402
 from seqveil.engine.budget import Budget  # noqa: E402
 from seqveil.engine.policy import Policy  # noqa: E402
 from seqveil.interfaces.spark.failures import Refused  # noqa: E402
-from seqveil.interfaces.spark.job import SparkJob, release_sorted  # noqa: E402
 from seqveil.interfaces.spark.operator import ReleaseProcessor  # noqa: E402
+from seqveil.interfaces.spark.release import SparkJob, release_sorted  # noqa: E402
 
 KEY, SALT, SECRET = bytes(range(32)), b"that of a query", "zq-secret-77"
 FULL = MarkovModel([0.5, 0.3, 0.2], [[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]])
@@ -193,9 +194,7 @@ def test_a_job_has_a_salt_of_its_own_and_travels_without_a_key_that_is_a_file(tm
 @pytest.mark.parametrize("setting", [SETTINGS["plain"], TREE], ids=["one by one", "batches"])
 def test_a_sorted_partition_is_cut_between_users(setting, monkeypatch):
     """Whole users at a time, in frames of any size; the order column comes back, short batches go out at the end."""
-    import seqveil.interfaces.spark.job as module
-
-    monkeypatch.setattr(module, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(sys.modules["seqveil.interfaces.spark.release"], "CHUNK_ROWS", 7)
     rng = np.random.default_rng(5)
     rows = rows_of([(f"u{user}", 10 * seq, int(rng.integers(3))) for user in range(6) for seq in range(user + 2)])
     job = job_of(setting)

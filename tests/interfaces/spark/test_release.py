@@ -22,7 +22,7 @@ from seqveil.engine.policy import Policy
 from seqveil.engine.stream import UNKNOWN
 from seqveil.interfaces.spark.failures import driver_errors
 from seqveil.interfaces.spark.frames import read
-from seqveil.interfaces.spark.job import SparkJob
+from seqveil.interfaces.spark.release import SparkJob
 from seqveil.spark import FrameColumns, release, session_conf, stream
 from served import salt_of
 

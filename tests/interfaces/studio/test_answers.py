@@ -234,7 +234,7 @@ def test_an_attack_is_computed_on_people_whom_the_model_was_not_fitted_to(monkey
     """What it says is what `sv.attack` says of them, without a value of theirs, and places are not in degrees."""
     asked_of, real = [], sv.attack
     monkeypatch.setattr(sv, "attack", lambda *given, **more: asked_of.append(given) or real(*given, **more))
-    monkeypatch.setattr("seqveil.interfaces.studio.attacking.FEWEST", 2)
+    monkeypatch.setattr("seqveil.interfaces.studio.picture.FEWEST", 2)
     source = loaded(Upload.of(FILES["map.csv"], "map.csv"), UploadChoice(cut=2000), "own")
     policy = {"secret": [{"ever": [source.values[source.rare]], "epsilon": 1.0, "window": 5}]}
     said = json.dumps(Studio(source).attack({"source": "own", "policy": policy, "seed": 1}))

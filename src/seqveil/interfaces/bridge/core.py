@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -28,7 +29,8 @@ from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.bridge.payloads import NoEvent, PayloadEvent, Payloads, Refusal
 from seqveil.interfaces.bridge.slots import SlotStreams
 from seqveil.interfaces.events import EventJob, release_together
-from seqveil.interfaces.logs import log
+from seqveil.interfaces.logs import Level
+from seqveil.interfaces.logs import log as write_log
 
 if TYPE_CHECKING:
     from seqveil.interfaces.bridge.kafka import KafkaLink
@@ -53,6 +55,8 @@ SET_APART = (
     "records of some users are damaged, so nothing of these users is released; all others go on. `seqveil state "
     "verify` lists what is damaged; restore it from a backup"
 )
+
+LEVELS: dict[str, Level] = {"warning": "warning"}  # of lines in the log; all others say how things go
 
 Log = Callable[[str, dict[str, object]], None]
 Outcome = bytes | Refusal | None  # what is to be published of an event; None: nothing
@@ -149,15 +153,8 @@ class Core:
     it was settled, also after a crash, the same event gives the same payload. Whether something is published of an
     event does not depend on its value.
 
-    Parameters:
-        store: where events are released; its setting says how.
-        payloads: reads and writes them.
-        link: to the broker.
-        log: takes an event's name and details, never data or users; standard error by default.
-        clock: tells the seconds since 1970.
-
-    A model in slots of time, and payloads that are not seqveil's own: then each stream is released once a slot
-    (`slots`), where the link can do that.
+    The log takes an event's name and details, never data or users. With a model in slots of time, and payloads that are
+    not seqveil's own, each stream is released once a slot (`slots`), where the link can do that.
     """
 
     def __init__(
@@ -168,12 +165,13 @@ class Core:
         log: Log | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.store, self.payloads, self.link, self.log = store, payloads, link, log or _write_log
+        self.store, self.payloads, self.link = store, payloads, link
+        self.log: Log = log or (lambda event, details: write_log(event, LEVELS.get(event, "info"), **details))
         self.counts, self.numbers = BridgeCounts(), Numbers(store, link.name)
         self.hidden = 0  # values outside the alphabet; follows from raw data, so it is in no log and no metric
         self._clock, self._arrival = clock, -math.inf  # when messages came last, which never goes back
         self._warned: set[str] = set()
-        self._said: dict[str, int] = {}  # refusals by reason that the log has
+        self._said = Counter[str]()  # refusals by reason that the log has
         self._reported = (time.monotonic(), 0)
         self._slots, self._sent = SlotStreams.of(self, clock), Message()  # what is under way of the last slot
 
@@ -357,16 +355,11 @@ class Core:
 
     def report(self) -> None:
         """Log what was refused since the last time, and now and then how far it has come."""
-        new = {reason: count - self._said.get(reason, 0) for reason, count in self.counts.refused.items()}
-        if any(new.values()):
-            reasons = {reason: count for reason, count in new.items() if count}
-            self.log("refused", {"reasons": reasons, "messages so far": self.counts.received})
-            self._said = dict(self.counts.refused)
+        refused = Counter(self.counts.refused)
+        if refused != self._said:
+            self.log("refused", {"reasons": dict(refused - self._said), "messages so far": self.counts.received})
+            self._said = refused
         now = time.monotonic()
         if now - self._reported[0] > REPORT and self.counts.received > self._reported[1]:
             self._reported = (now, self.counts.received)
             self.log("progress", asdict(self.counts))
-
-
-def _write_log(event: str, details: dict[str, object]) -> None:
-    log(event, "warning" if event == "warning" else "info", **details)

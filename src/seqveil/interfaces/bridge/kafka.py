@@ -22,6 +22,7 @@ import secrets
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,12 +69,6 @@ class Cluster:
             raise InputError("expected --bootstrap HOST:PORT and a group.id, the same at every start")
         for name in OURS & self.settings.keys():
             raise InputError(f"{name} is the bridge's own to set; leave it out of the client's settings")
-
-    @property
-    def transactional_id(self) -> str:
-        """Under which a second bridge at the same work is found by the cluster, which then stops the first."""
-        part = "all" if self.partitions is None else "-".join(map(str, self.partitions))
-        return f"seqveil-{self.group}-{self.raw}-{part}"
 
 
 def partitions_of(text: str) -> tuple[int, ...]:
@@ -127,9 +122,11 @@ class KafkaLink:
         shared = {**quiet, "bootstrap.servers": cluster.bootstrap}
         reading = {"group.id": cluster.group, "enable.auto.commit": False}
         reading |= {"auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+        part = "all" if cluster.partitions is None else "-".join(map(str, cluster.partitions))
+        work = f"seqveil-{cluster.group}-{cluster.raw}-{part}"  # a second bridge at the same work stops the first
         try:
             self._consumer = Consumer({**shared, **reading})
-            self._producer = Producer({**shared, "transactional.id": cluster.transactional_id, "linger.ms": 5})
+            self._producer = Producer({**shared, "transactional.id": work, "linger.ms": 5})
         except KafkaException as error:
             raise InputError(f"the client's settings cannot be used ({_why(error)}); check them") from None
 
@@ -155,18 +152,16 @@ class KafkaLink:
         wanted = tuple(range(count)) if self.cluster.partitions is None else self.cluster.partitions
         self._file = self._agree(wanted, count)
         committed = self.committed(wanted)
-        starts = [self._start(number, committed.get(number)) for number in wanted]
-        places = zip(wanted, starts, strict=True)
-        self._consumer.assign([TopicPartition(self.cluster.raw, number, at) for number, at in places])
+        places = [(self.cluster.raw, number, self._start(number, committed.get(number))) for number in wanted]
+        self._consumer.assign([TopicPartition(*place) for place in places])
         core.log("reading", {"partitions": len(wanted), "of": count})
 
     def partitions(self) -> int:
         """How many partitions the raw topic has; refuses to read others than those."""
         raw, wanted = self.cluster.raw, self.cluster.partitions
         for _ in range(TRIES):  # a cluster that makes topics when they are asked for needs a moment
-            count = len(
-                self._call("cannot be reached", self._consumer.list_topics, raw, PATIENCE).topics[raw].partitions
-            )
+            topics = self._call("cannot be reached", self._consumer.list_topics, raw, PATIENCE).topics
+            count = len(topics[raw].partitions)
             if count and wanted and wanted[-1] >= count:
                 raise InputError(f"the topic {raw} has {count} partitions, from 0 on; check --partitions")
             if count:
@@ -274,8 +269,12 @@ class KafkaLink:
         for tried in range(TRIES):
             try:
                 self._producer.begin_transaction()
-                for message in messages:
-                    self._produce(*message)
+                for topic, key, payload in messages:
+                    while True:
+                        with suppress(BufferError):  # it is full
+                            self._producer.produce(topic, key=key, value=payload)
+                            break
+                        self._producer.poll(IDLE)
                 self._producer.send_offsets_to_transaction(done, self._consumer.consumer_group_metadata(), PATIENCE)
                 self._producer.commit_transaction(PATIENCE)
                 return
@@ -284,14 +283,6 @@ class KafkaLink:
                     raise BrokerError(f"the cluster refuses releases ({_why(error)}); {_advice(error)}") from None
                 time.sleep(IDLE * 2**tried)
         raise BrokerError("the cluster did not take releases in several tries; start the bridge again")
-
-    def _produce(self, topic: str, key: bytes, payload: bytes) -> None:
-        while True:
-            try:
-                self._producer.produce(topic, key=key, value=payload)
-                return
-            except BufferError:  # it is full
-                self._producer.poll(IDLE)
 
     def _may_try_again(self, error: KafkaException) -> bool:
         """Whether the transaction was taken back, so that it can be tried anew with the same payloads."""

@@ -73,12 +73,8 @@ class Broker:
     ) -> Broker:
         """The broker at `[mqtt[s]://][NAME@]HOST[:PORT]`, with MQTT's own ports by default.
 
-        Parameters:
-            address: of the broker.
-            client_id: the broker queues under it.
-            password: of the name in the address.
-            ca: certificate of the broker's authority, in place of the system's; asks for TLS, as `mqtts` does.
-            cert: the bridge's own certificate with its key, in one file.
+        `ca`, a certificate of the broker's authority in place of the system's, asks for TLS, as `mqtts` does; so does
+        `cert`, the bridge's own certificate with its key, in one file.
 
         >>> made = Broker.at("bridge@10.0.0.1")
         >>> made.host, made.port, made.username
@@ -127,7 +123,12 @@ class Topics:
         patterns = {"raw": self.raw, "released": self.released, "errors": self.errors}
         given = {name: pattern for name, pattern in patterns.items() if pattern is not None}
         for name, pattern in given.items():
-            _check_pattern(name, pattern)
+            odd = any(sign in pattern.replace(USER, "", 1) for sign in "+#{}\0")
+            if pattern.split("/").count(USER) != 1 or odd or pattern.startswith("$") or len(pattern.encode()) > 1024:
+                raise InputError(
+                    f"expected a {name} topic of at most 1024 bytes with {USER} as one level, without wildcards and no "
+                    f"$ at its start, as in {name}/{USER}"
+                )
         for (one, pattern), (other, against) in itertools.combinations(given.items(), 2):
             if _may_meet(pattern, against):
                 raise InputError(f"the {one} and {other} topics could be the same for some user; tell them apart")
@@ -148,14 +149,6 @@ class Topics:
         """The user of a raw topic; None where it has none."""
         found = self._pattern.fullmatch(topic)
         return found[1] if found and len(found[1].encode()) <= MOST_NAME else None
-
-
-def _check_pattern(name: str, pattern: str) -> None:
-    levels = pattern.split("/")
-    if levels.count(USER) != 1 or any(sign in pattern.replace(USER, "", 1) for sign in "+#{}\0"):
-        raise InputError(f"expected a {name} topic with {USER} as one level and no wildcards, as in {name}/{USER}")
-    if pattern.startswith("$") or not 0 < len(pattern.encode()) <= 1024:
-        raise InputError(f"expected a {name} topic of at most 1024 bytes that does not begin with $")
 
 
 def _may_meet(one: str, other: str) -> bool:
@@ -193,7 +186,8 @@ class MqttLink:
             client.username_pw_set(broker.username, broker.password)
         if broker.tls is not None:
             client.tls_set_context(broker.tls)
-        client.on_socket_open = _send_at_once
+        # small packets must not wait for the answers to those before them
+        client.on_socket_open = lambda *given: given[2].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         client.on_connect, client.on_disconnect = self._on_connect, self._on_disconnect
         client.on_subscribe, client.on_publish = self._on_subscribe, self._on_publish
         client.on_message = self._on_message
@@ -367,8 +361,3 @@ class MqttLink:
         elif kind == "clearing":
             self._core.counts.cleared += 1
             self._core.warn("a retained raw message was taken off the broker; devices must publish without retain")
-
-
-def _send_at_once(client: paho.Client, data: Any, connection: Any) -> None:
-    """Small packets must not wait for the answers to those before them."""
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -75,21 +75,16 @@ Kind = Literal["seqveil", "value", "json", "owntracks"]
 
 @dataclass(frozen=True)
 class Form:
-    """How a raw payload is read.
-
-    Parameters:
-        kind: "seqveil" is `{"seq": 0, "value": V}`, "value" the bare value, "json" an object with the value at `path`,
-            "owntracks" a location of OwnTracks, whose value is the pair (longitude, latitude).
-        path: names of members from the outside in.
-        time: the same for the time of the event; without it the time is that of its arrival.
+    """How a raw payload is read: "seqveil" is `{"seq": 0, "value": V}`, "value" the bare value, "json" an object with
+    the value at `path`, "owntracks" a location of OwnTracks, whose value is the pair (longitude, latitude).
 
     >>> Form.parse("json:state.door@state.changed")
     Form(kind='json', path=('state', 'door'), time=('state', 'changed'))
     """
 
     kind: Kind = "seqveil"
-    path: tuple[str, ...] = ()
-    time: tuple[str, ...] | None = None
+    path: tuple[str, ...] = ()  # names of members from the outside in
+    time: tuple[str, ...] | None = None  # the same for the time of the event; without it that is when it arrives
 
     @property
     def own(self) -> bool:
@@ -163,7 +158,12 @@ class Payloads:
             raise Refusal("size")
         if self.form.kind == "value":
             return PayloadEvent(user, None, self._plain(payload), arrival)
-        content = _object(payload)
+        try:
+            content = from_json(payload)  # NaN and infinities too: that is how a sensor says that it has failed
+        except ValueError:
+            content = None
+        if not isinstance(content, dict):
+            raise Refusal("json")
         if self.form.own:
             return self._own(user, content, arrival)
         if self._cells is not None and content.get("_type") != "location":
@@ -290,45 +290,20 @@ class Discovery:
         self._known.add(user)
         plain = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in user)[:40]
         name = f"seqveil_{plain}_{hashlib.blake2s(user.encode(), digest_size=4).hexdigest()}"  # two users, two names
-        component, content = self._content(user, topic)
-        about = {
-            "unique_id": name,
-            "object_id": name,
-            "device": {"identifiers": [name], "name": f"{user} (released)", "manufacturer": "seqveil"},
-        }
-        return f"{self._prefix}/{component}/{name}/config", as_json(content | about)
-
-    def _content(self, user: str, topic: str) -> tuple[str, dict[str, Any]]:
-        if self._form.kind == "owntracks":
-            attributes = {"json_attributes_topic": topic, "json_attributes_template": LOCATION}
-            return "device_tracker", {"name": "location", "source_type": "gps", **attributes}
-        if self._form.kind == "value":
-            return "sensor", {"name": "value", "state_topic": topic}
-        path = "['value']" if self._form.kind == "seqveil" else "".join(f"[{_quoted(p)}]" for p in self._form.path)
-        attributes = {
-            "json_attributes_topic": topic,
-            "json_attributes_template": "{{ " + ACCOUNT[self._form.kind] + " | tojson }}",
-        }
-        name = "value" if self._form.kind == "seqveil" else self._form.path[-1]
-        return "sensor", {
-            "name": name,
-            "state_topic": topic,
-            "value_template": f"{{{{ value_json{path} }}}}",
-        } | attributes
-
-
-def _quoted(member: str) -> str:
-    return "'" + member.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def _object(payload: bytes) -> dict[str, Any]:
-    try:
-        content = from_json(payload)  # NaN and infinities too: that is how a sensor says that it has failed
-    except ValueError:
-        raise Refusal("json") from None
-    if not isinstance(content, dict):
-        raise Refusal("json")
-    return content
+        device = {"identifiers": [name], "name": f"{user} (released)", "manufacturer": "seqveil"}
+        form, content = self._form, dict[str, Any](unique_id=name, object_id=name, device=device)
+        if form.kind == "owntracks":
+            content |= {"name": "location", "source_type": "gps", "json_attributes_template": LOCATION}
+        else:
+            content |= {"name": form.path[-1] if form.path else "value", "state_topic": topic}
+        if form.kind in ACCOUNT:
+            members = "".join(f"[{member!r}]" for member in form.path or ("value",))
+            content["value_template"] = f"{{{{ value_json{members} }}}}"
+            content["json_attributes_template"] = "{{ " + ACCOUNT[form.kind] + " | tojson }}"
+        if form.kind != "value":
+            content["json_attributes_topic"] = topic
+        component = "device_tracker" if form.kind == "owntracks" else "sensor"
+        return f"{self._prefix}/{component}/{name}/config", as_json(content)
 
 
 def _at(content: Any, path: tuple[str, ...], reason: str = "member") -> Any:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from seqveil.core.alphabet import Alphabet
@@ -146,7 +146,12 @@ class SlotStreams:
                 came.setdefault(event.user, []).append(event)
         self._came = [each for each in self._came if each[0] > slot]
         users = [user for user in sorted(self._next) if self._next[user] or user in came]
-        events = [self._event(user, slot, came.get(user, ())) for user in users]
+        begin, missed, events = self._begin(slot), slot - self._last - 1, []
+        for user in users:
+            own = [event.codes[0] for event in came.get(user, ())]
+            code = self._code(user, own) if own or slot >= self._since else UNKNOWN
+            seq = self._next[user] + missed if self._next[user] else 0
+            events.append(PayloadEvent(user, seq, (code,), begin, slot=begin))
         for event in events:
             for each in came.get(event.user, ()):
                 if each.ident is not None:
@@ -169,11 +174,6 @@ class SlotStreams:
         elif odd == "ahead" != self._odd:
             self._core.log("warning", {"reason": MANY_ENDED, "slots": ended})
         self._odd = odd
-
-    def _event(self, user: str, slot: int, own: Sequence[PayloadEvent]) -> PayloadEvent:
-        begun, begin, missed = self._next[user], self._begin(slot), slot - self._last - 1
-        code = self._code(user, [event.codes[0] for event in own]) if own or slot >= self._since else UNKNOWN
-        return PayloadEvent(user, begun + missed if begun else 0, (code,), begin, slot=begin)
 
     def _code(self, user: str, codes: list[int]) -> int:
         """What stands for a slot: of its messages, or for none."""

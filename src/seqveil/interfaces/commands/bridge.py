@@ -10,13 +10,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from seqveil.core.errors import InputError, needs_extra
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import ARRIVAL, Interrupted, tell_hidden
+from seqveil.interfaces.commands.terminal import ARRIVAL, INTERRUPTIONS, Interrupted, tell_hidden
 from seqveil.interfaces.logs import log
 
 if TYPE_CHECKING:
@@ -51,26 +51,17 @@ class BridgeOptions:
         from seqveil.core.model import MarkovModel
         from seqveil.engine.policy import Policy
         from seqveil.interfaces.bridge.payloads import Form, Payloads
-        from seqveil.interfaces.bridge.slots import slots_of
-        from seqveil.interfaces.events import check_begun
 
-        if self.gaps not in ("refuse", "skip"):
-            raise InputError(f"expected --gaps to be refuse or skip, got {self.gaps}")
-        check_begun(self.state, self.begin)
-        setting = Policy.load(self.policy).on(MarkovModel.load(self.model))
-        found = Payloads(setting, Form.parse(self.payload))
-        slots_of(found)
-        return found
+        return Payloads(Policy.load(self.policy).on(MarkovModel.load(self.model)), Form.parse(self.payload))
 
     def work(self, payloads: Payloads, link: Link, **about: object) -> None:
         """Open the state file, and let the bridge work until it is asked to end; `about` is for the log."""
         from seqveil.core import compiled
-        from seqveil.engine.streams import CodeStreams
-        from seqveil.engine.upkeep import key_for
         from seqveil.interfaces.bridge.core import Core
         from seqveil.interfaces.bridge.slots import slots_of
-        from seqveil.interfaces.events import BY_SYMBOL
+        from seqveil.interfaces.events import open_state
 
+        slotted = slots_of(payloads) is not None and link.slotted
         with ExitStack() as held:
             if self.metrics is not None:
                 with needs_extra("--metrics", "mqtt"):
@@ -78,22 +69,16 @@ class BridgeOptions:
                 registry, port = held.enter_context(serving(self.metrics))
                 log("metrics", port=port)
             compiled.load()  # now rather than while somebody waits
-            secret = key_for(self.state, self.key)
-            how: dict[str, Any] = {"key": secret, "gaps": self.gaps, "must_exist": not self.begin}
-            store = held.enter_context(CodeStreams.open(self.state, payloads.setting, **how))
-            core = Core(store, payloads, link)
+            store = open_state(self.state, payloads.setting, self.key, self.begin, self.gaps)
+            core = Core(held.enter_context(store), payloads, link)
             log("started", private=store.private, **about)
-            if store.begun:
-                log("warning", "warning", reason=f"{self.state.name} was missing or empty: all accounts begin at zero")
-            if store.setting is not payloads.setting:
-                log("warning", "warning", reason=BY_SYMBOL)
-            if not link.slotted or slots_of(payloads) is None:
+            if not slotted:
                 log("order", reason=ARRIVAL)
             if self.metrics is not None:
                 registry.register(StateFigures(store, self.state))
                 registry.register(CountFigures(core.counts, lambda: link.waiting))
-            held.enter_context(_ended_by_signals(core))
-            core.run()
+            with _ended_by_signals(core):
+                core.run()
         tell_hidden(core.hidden)
 
 
@@ -198,22 +183,21 @@ def kafka(
 def _ended_by_signals(core: Core) -> Iterator[None]:
     """The first Ctrl-C or SIGTERM lets it finish, a second does not."""
 
-    def end(number: int, frame: FrameType | None) -> None:
-        """Let the link finish what it has accepted; the next signal does not wait."""
-        for each in before:
-            signal.signal(each, at_once)
-        core.link.stop()
-
-    def at_once(number: int, frame: FrameType | None) -> None:
-        """End without finishing."""
-        raise Interrupted("interrupted; what was released stands, and the broker sends the rest again")
-
-    ours = threading.current_thread() is threading.main_thread()  # else whoever runs it owns the signals
-    before = {number: signal.getsignal(number) for number in ENDING if ours}
-    try:
-        for number in before:
-            signal.signal(number, end)
-        yield
-    finally:
+    def as_before() -> None:
+        """Let signals do again what they did."""
         for number, handler in before.items():
             signal.signal(number, handler)
+
+    def end(number: int, frame: FrameType | None) -> None:
+        """Let the link finish what it has accepted; the next signal does not wait."""
+        as_before()
+        core.link.stop()
+
+    ours = threading.current_thread() is threading.main_thread()  # else whoever runs it owns the signals
+    before = {number: signal.signal(number, end) for number in ENDING if ours}
+    try:
+        yield
+    except INTERRUPTIONS:
+        raise Interrupted("interrupted; what was released stands, and the broker sends the rest again") from None
+    finally:
+        as_before()

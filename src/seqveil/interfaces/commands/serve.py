@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,13 +14,59 @@ import typer
 from seqveil.core.errors import DataError, InputError, needs_extra
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import INTERRUPTIONS, emit_json, table
-from seqveil.interfaces.service.config import ServeOptions
 
 if TYPE_CHECKING:
     from seqveil.interfaces.service.tokens import Token
-    from seqveil.interfaces.studio.answers import Studio
 
 serve = typer.Typer(name="serve", rich_markup_mode=None)
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """How a service is reached, by whom, and how it draws; model, policy and state file come beside it.
+
+    >>> ServeOptions(no_auth=True).check()
+    """
+
+    key: Path | None = o.opt(
+        "FILE",
+        "Derive the randomness from the secret key in this file (created if missing); keep it on a different volume "
+        "from the state file and its backups.",
+    )
+    begin: o.Begin = False
+    on_unknown: o.OnUnknownLive = None
+    gaps: o.Gaps = "refuse"
+    host: str = o.opt("ADDRESS", "Address to bind.", default="127.0.0.1")
+    port: int = o.opt("N", "Port; 0 takes a free one.", default=8713)
+    tokens: Path | None = o.opt("FILE", "Made by `seqveil serve token add`.")
+    no_auth: bool = o.switch("Require no tokens; loopback addresses only.")
+    tls_cert: Path | None = o.opt("FILE", "Certificate chain (PEM).")
+    tls_key: Path | None = o.opt("FILE", "Its private key (PEM).")
+    insecure: bool = o.switch("Serve a network address without TLS: a proxy in front provides it.")
+    rate: float = o.opt("N", "Limit in events per second for tokens without a limit of their own.", default=100_000.0)
+
+    def check(self) -> None:
+        """Refuse to serve in a way that lets strangers in or raw symbols out."""
+        from seqveil.interfaces.client import is_loopback  # with a model and all, which other commands do not need
+
+        if not 0 <= self.port < 1 << 16 or not 0 < self.rate < float("inf"):
+            raise InputError("expected --port from 0 to 65535 and --rate above 0; see serve --help")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise InputError("TLS needs both --tls-cert and --tls-key")
+        if self.tokens is not None and self.no_auth:
+            raise InputError("pass --tokens or --no-auth, not both")
+        if self.tokens is None and not self.no_auth:
+            raise InputError(
+                "without tokens anyone could release for anyone; make some with `seqveil serve token add FILE` and "
+                "pass --tokens FILE, or --no-auth on a loopback address"
+            )
+        if self.no_auth and not is_loopback(self.host):
+            raise InputError("--no-auth is for a loopback address alone; pass --tokens FILE")
+        if not is_loopback(self.host) and self.tls_cert is None and not self.insecure:
+            raise InputError(
+                "raw symbols would cross the network unprotected; pass --tls-cert and --tls-key, or --insecure where "
+                "something in front of the service does TLS"
+            )
 
 
 @serve.callback(invoke_without_command=True)
@@ -148,7 +195,11 @@ def studio(
 
     Example: seqveil studio clicks.csv
     """
+    from seqveil.core.model import MarkovModel
+    from seqveil.interfaces.studio.answers import Studio
     from seqveil.interfaces.studio.serving import serve
+    from seqveil.interfaces.studio.source import sampled
+    from seqveil.interfaces.studio.upload import Upload, UploadChoice, loaded
 
     def announce(address: str) -> None:
         """Print the address, and open it where somebody sits at the terminal."""
@@ -158,30 +209,18 @@ def studio(
 
             webbrowser.open(address)
 
-    answering = _studio(data, model, columns)
-    try:
-        serve(answering, port, announce)
-    except INTERRUPTIONS:  # the signal that ends it
-        os._exit(0)  # an answer may be half made on another thread, in compiled code that Python's own end would abort
-
-
-def _studio(data: str | None, model: Path | None, columns: o.ColumnOptions) -> Studio:
-    """The answers of the page, with the file or the model that it begins with."""
-    from seqveil.core.model import MarkovModel
-    from seqveil.interfaces.studio.answers import Studio
-    from seqveil.interfaces.studio.source import sampled
-    from seqveil.interfaces.studio.upload import Upload, UploadChoice, loaded
-
-    chain = None if model is None else MarkovModel.load(model)
-    if data is None:
-        return Studio(None if chain is None else sampled(chain, str(model)))
+    chain, own = None if model is None else MarkovModel.load(model), None
+    chosen = UploadChoice(columns.user or "", columns.value or "", columns.time or "")
     if data == "-":
         raise InputError("the page needs a file that it can name again; save the data and name it")
-    try:
-        upload = Upload.of(Path(data).read_bytes(), data)
-    except OSError as error:
-        raise DataError(f"{Path(data).name}: cannot be read ({error.strerror}); check the path") from None
-    chosen = UploadChoice(columns.user or "", columns.value or "", columns.time or "")
+    if data is not None:
+        try:
+            own = Upload.of(Path(data).read_bytes(), data)
+        except OSError as error:
+            raise DataError(f"{Path(data).name}: cannot be read ({error.strerror}); check the path") from None
     if chain is not None:
-        return Studio(loaded(upload, chosen, "data", chain, str(model)))
-    return Studio(upload, chosen)
+        begin = sampled(chain, str(model)) if own is None else loaded(own, chosen, "data", chain, str(model))
+    try:
+        serve(Studio(own if chain is None else begin, chosen), port, announce)
+    except INTERRUPTIONS:  # the signal that ends it
+        os._exit(0)  # an answer may be half made on another thread, in compiled code that Python's own end would abort

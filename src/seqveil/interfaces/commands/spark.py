@@ -144,6 +144,7 @@ def release(
     from seqveil.core.randomness import key_file
     from seqveil.engine.policy import Policy
     from seqveil.interfaces import spark as on_spark
+    from seqveil.interfaces.spark.checkpoint import LISTED, PLANNED, names_in
     from seqveil.interfaces.spark.frames import format_of, headed, read
 
     known, promised, names = MarkovModel.load(model), Policy.load(policy), frames.columns(time_column)
@@ -151,12 +152,16 @@ def release(
         raise InputError("--follow needs --checkpoint, which says what was released before; name a folder for it")
     kind = format_of(data, format)
     how: dict[str, Any] = {"key": key_file(key, create=True), "columns": names}
+    folder = os.path.basename(out.rstrip("/"))
     with cluster.session() as session:
         frame = read(session, data, kind, names, known.alphabet, checkpoint is not None)
         if checkpoint is None:
+            if os.path.exists(out):
+                raise DataError(f"{folder}: is there, and a second release is a second spend; name a new folder")
             facts = _at_once(on_spark.release(frame, known, promised, **how), kind, out)
         else:
-            _refuse_mixed(session, checkpoint, out)
+            if not names_in(session, checkpoint, PLANNED) and names_in(session, out, LISTED):
+                raise DataError(f"{folder}: holds what another checkpoint released; name a new folder")
             writer = on_spark.stream(frame, known, promised, checkpoint=checkpoint, **how)
             _stream(writer.format(kind).options(**headed(kind)).option("path", out), follow)
             facts = asdict(on_spark.total(session, checkpoint))
@@ -223,23 +228,11 @@ def _at_once(released: DataFrame, format: str, out: str) -> dict[str, Any]:
     from seqveil.interfaces.spark.failures import driver_errors
     from seqveil.interfaces.spark.frames import headed
 
-    if os.path.exists(out):
-        name = os.path.basename(out.rstrip("/"))
-        raise DataError(f"{name}: is there already, and a second release is a second spend; name a new folder")
     seen = Observation()
     with driver_errors():
         rows = released.observe(seen, F.count(F.lit(1)).alias("rows"), F.sum("epsilon").alias("epsilon"))
         rows.write.format(format).options(**headed(format)).save(out)
         return {"rows": seen.get["rows"], "epsilon_spent_of_all": seen.get["epsilon"] or 0.0}
-
-
-def _refuse_mixed(session: SparkSession, checkpoint: str, out: str) -> None:
-    """Refuse a new checkpoint that would write into the output of another one."""
-    from seqveil.interfaces.spark.checkpoint import LISTED, PLANNED, names_in
-
-    if not names_in(session, checkpoint, PLANNED) and names_in(session, out, LISTED):
-        name = os.path.basename(out.rstrip("/"))
-        raise DataError(f"{name}: holds what another checkpoint released; Spark would skip rows, so name a new folder")
 
 
 def _stream(writer: DataStreamWriter, follow: bool) -> None:

@@ -14,7 +14,6 @@ import typer
 
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.files import replacing
-from seqveil.core.results import plain
 from seqveil.core.words import count
 from seqveil.engine.policy import saved_terms
 from seqveil.interfaces.commands import options as o
@@ -22,8 +21,9 @@ from seqveil.interfaces.commands.terminal import emit_json, lines, note, table
 
 if TYPE_CHECKING:
     from seqveil.engine.sqlite import SqliteRecords
-    from seqveil.engine.store import Stored, UserRow
+    from seqveil.engine.store import UserRow
     from seqveil.engine.stream import Terms
+    from seqveil.engine.upkeep import Verified
 
 StateFile = Annotated[Path, typer.Argument(metavar="FILE", help="The state file.")]
 Users = Annotated[list[str] | None, o.option("NAME", "Only this user; may be repeated  [default: all]", "--user")]
@@ -49,14 +49,16 @@ def verify(file: StateFile, json: o.Json = False) -> None:
 
     found = look(file)
     if json:
-        names = ("sound", "users", "releases", "damaged_users", "problems")
-        emit_json({name: getattr(found, name) for name in names} | {"damaged_users": sorted(found.damaged_users)})
+        emit_json({**vars(found), "sound": found.sound, "damaged_users": sorted(found.damaged_users)})
     else:
-        held = f"{count(found.users, 'user')}, {count(found.releases, 'release')}"
         said = [("damaged", problem) for problem in found.problems]
-        lines([*said, ("verified" if found.sound else "read", held)])
+        lines([*said, ("verified" if found.sound else "read", _held(found))])
     if not found.sound:
         raise typer.Exit(1)
+
+
+def _held(found: Verified) -> str:
+    return f"{count(found.users, 'user')}, {count(found.releases, 'release')}"
 
 
 @state.command()
@@ -81,8 +83,7 @@ def backup(
     if json:
         emit_json({"out": out, "users": found.users, "releases": found.releases})
     else:
-        held = f"{count(found.users, 'user')}, {count(found.releases, 'release')}"
-        lines([("copied", f"{held} to {out}, and checked them")])
+        lines([("copied", f"{_held(found)} to {out}, and checked them")])
 
 
 @state.command()
@@ -112,10 +113,10 @@ def account(file: StateFile, user: Users = None, json: o.Json = False) -> None:
         emit_json(rows)
         return
     secrets = [each.name for each in history[-1].secrets] if history else []
-    cells = [[_shown(row.get(name, "damaged")) for name in HEADINGS] for row in rows]
-    for row, shown in zip(rows, cells, strict=True):
-        moved = [f"{_shown(each['worst'])} of {_shown(each['epsilon'])}" for each in row.get("secrets", ())]
-        shown += moved or [""] * len(secrets)
+    cells = []
+    for row in rows:
+        moved = [f"{each.worst:.6g} of {each.epsilon:.6g}" for each in row.get("secrets", ())]
+        cells.append([*(row.get(name, "damaged") for name in HEADINGS), *(moved or [""] * len(secrets))])
     table((*HEADINGS, *secrets), cells)
 
 
@@ -124,20 +125,13 @@ def _figures(found: SqliteRecords, history: Sequence[Terms], name: str, row: Use
     from seqveil.engine.packing import unpack
     from seqveil.engine.releases import SecretAccount
 
-    leakage = {"leakage": max(row.most, -row.least, 0.0), "most": row.most, "least": row.least}
-    figures = {"user": name, "events": row.events, "releases": row.releases, **leakage}
-    figures |= {"epsilon_spent": row.spent, "ldp": row.ldp}
+    figures = {"user": name, "events": row.events, "releases": row.releases, "epsilon_spent": row.spent, "ldp": row.ldp}
+    figures |= {"leakage": max(row.most, -row.least, 0.0), "most": row.most, "least": row.least}
     if not history or history[-1].trackers is None or not row.events:
         return figures
     trackers = unpack(history[-1], [row]).trackers
     assert trackers is not None
-    own = [SecretAccount.of(each) for each in trackers[0].worst()]
-    kept = ("name", "epsilon", "log_odds", "lowest", "highest", "worst")
-    return figures | {"secrets": [{each: getattr(secret, each) for each in kept} for secret in own]}
-
-
-def _shown(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return figures | {"secrets": list(map(SecretAccount.of, trackers[0].worst()))}
 
 
 @state.command()
@@ -156,7 +150,7 @@ def export(file: StateFile, out: o.Out, user: Users = None) -> None:
     setting = _history_of(file)[-1]
     if out != "-" and os.path.exists(out):
         raise InputError(f"{os.path.basename(out)}: is there already; name a file that is not")
-    shown = Wording(setting.model.alphabet).shown
+    wording = Wording(setting.model.alphabet)
     made = begun_later = 0
     with reading(file) as found, _written(out) as sink:
         names = user or [str(name) for _, name, row in found.users() if row is None or not row.erased]
@@ -165,22 +159,13 @@ def export(file: StateFile, out: o.Out, user: Users = None) -> None:
                 if stored.code == ERASED:
                     begun_later += 1
                 else:
-                    sink.write(codec.dumps(plain({"user": name} | _disclosed(stored, shown, setting))) + "\n")
+                    sink.write(codec.dumps({"user": name} | wording.stored(stored, setting)) + "\n")
                     made += 1
     if out != "-":
         lines([("wrote", f"{count(made, 'release')} to {out}")])
     if begun_later:
         whose = count(begun_later, "user")
         note(f"the releases of {whose} begin later than with number 0, for their first releases were erased")
-
-
-def _disclosed(stored: Stored, shown: list[Any], setting: Terms) -> dict[str, Any]:
-    words = [shown[code] for code in stored.codes] if stored.released else None
-    said: dict[str, Any] = {"value": words[0] if words else None}
-    if setting.in_batches:
-        events = setting.batch if stored.status == "given-up" else stored.events
-        said = {"values": words, "path": stored.path, "events": events}
-    return {"seq": stored.seq, "status": stored.status, **said, "epsilon": stored.epsilon, "time": stored.time}
 
 
 @contextmanager

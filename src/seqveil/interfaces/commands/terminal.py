@@ -273,8 +273,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 def tell_hidden(values: int) -> None:
     """Say how many values were outside the alphabet, on an interactive terminal alone: it follows from raw data."""
     if values and sys.stderr.isatty():
-        print(f"{count(values, 'value')} outside the model's alphabet came in hidden; check the senders",
-              file=sys.stderr)  # fmt: skip
+        note(f"{count(values, 'value')} outside the model's alphabet came in hidden; check the senders")
 
 
 class Meter:

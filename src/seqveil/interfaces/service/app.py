@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -26,14 +25,14 @@ from seqveil.core.errors import InputError
 from seqveil.core.times import check, check_clock, seconds
 from seqveil.engine.calls import MOST_SKIPPED, MOST_WATCHED, BeyondSecrets, OutOfOrder
 from seqveil.engine.releases import Releases
-from seqveil.engine.store import NoSuchUser, StoreError
+from seqveil.engine.store import NoSuchUser
 from seqveil.engine.streams import CodeStreams
+from seqveil.interfaces.commands.serve import ServeOptions
 from seqveil.interfaces.events import EventJob, Wording
 from seqveil.interfaces.figures import free_bytes
 from seqveil.interfaces.logs import log
 from seqveil.interfaces.service import messages
-from seqveil.interfaces.service.config import Limits, ServeOptions
-from seqveil.interfaces.service.limits import Guard
+from seqveil.interfaces.service.limits import Guard, Limits
 from seqveil.interfaces.service.messages import MOST, USER, Problem, SentEvents
 from seqveil.interfaces.service.monitoring import HttpCall, Metrics
 from seqveil.interfaces.service.tokens import Keyring, Token
@@ -63,19 +62,24 @@ class Service:
         document = json.loads(Path(__file__).with_name("openapi.json").read_text(encoding="utf-8"))
         document["info"]["version"] = __version__
         # by address and method: the scope of the token that it needs, None for no token
-        self._routes: dict[str, dict[str, tuple[str | None, Handler]]] = {
+        self._routes: dict[str, dict[str, tuple[str | None, Handler | dict[str, Any]]]] = {
             "/v1/release": {"POST": ("release", self._release)},
             USERS: {"GET": ("read", self._user), "DELETE": ("admin", self._erase)},
             "/metrics": {"GET": ("metrics", self._figures)},
-            "/healthz": {"GET": (None, _always({"status": "ok"}))},  # nothing is written or read for it
+            "/healthz": {"GET": (None, {"status": "ok"})},  # nothing is written or read for it
             "/readyz": {"GET": (None, self._ready)},
-            "/openapi.json": {"GET": (None, _always(document))},
+            "/openapi.json": {"GET": (None, document)},
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or begin and end with the server."""
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await receive()
+            self._writer.start()
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            await run_in_threadpool(self._writer.stop)
+            await send({"type": "lifespan.shutdown.complete"})
             return
         begin, call = time.perf_counter(), HttpCall(Request(scope, receive))
         try:
@@ -83,20 +87,12 @@ class Service:
         except ClientDisconnect:
             return
         except Exception as error:
-            problem = _problem(error)
+            problem = messages.problem_of(error)
             call.reason, answer = problem.reason, problem.answer()
             if call.token is None:
                 await self._guard.slow_down(call.address)
         await answer(scope, receive, send)
         self._metrics.note(call, answer.status_code, time.perf_counter() - begin)
-
-    async def _live(self, receive: Receive, send: Send) -> None:
-        await receive()
-        self._writer.start()
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await run_in_threadpool(self._writer.stop)
-        await send({"type": "lifespan.shutdown.complete"})
 
     async def _answer(self, call: HttpCall) -> Response:
         path, raw = call.request.scope["path"], call.request.scope["raw_path"]
@@ -111,6 +107,9 @@ class Service:
         scope, act = methods[call.request.method]
         if scope is None:
             await self._guard.slow_down(call.address)
+        if not callable(act):  # the same answer to everyone
+            return messages.answer(act)
+        if scope is None:
             return await act(call)
         token = call.token = self._guard.admit(call.request, scope)
         if path == USERS and not messages.is_user(call.user):
@@ -134,7 +133,7 @@ class Service:
         raw: list[Any] = [encode(values) for values in sent.values] if batches else encode(sent.values).tolist()
         made = await self._written(EventJob(sent.users, sent.seqs, raw, times))
         call.events, call.replayed = int((~made.refused).sum()), int(made.replayed.sum())
-        return _json(messages.released(sent.users, made, self.wording))
+        return messages.released(sent.users, made, self.wording)
 
     def _check(self, sent: SentEvents, token: Token) -> None:
         """Refuse what does not depend on the values: size, whose streams they are."""
@@ -160,8 +159,8 @@ class Service:
             if window is not None:
                 check(stamps, window)
         except InputError as error:
-            position = vars(error).get("position")
-            raise Problem("malformed", str(error), **({} if position is None else {"position": position})) from None
+            place = {} if error.position is None else {"position": error.position}
+            raise Problem("malformed", str(error), **place) from None
         return times
 
     def _left_out(self, sent: SentEvents) -> int:
@@ -198,17 +197,15 @@ class Service:
             others = "others" if self.store.gaps == "refuse" else f"more than {MOST_SKIPPED} others"
             detail = f"event {error.position} leaves {others} of its user out; {upcoming} is next; nothing was released"
             raise Problem("out-of-order", detail, position=error.position, next=upcoming) from None
+        except BeyondSecrets as error:
+            raise Problem("malformed", f"{error}; nothing was released") from None
         except InputError as error:
-            raise self._refusal(error) from None
-
-    def _refusal(self, error: InputError) -> Problem:
-        if isinstance(error, BeyondSecrets):
-            return Problem("malformed", f"{error}; nothing was released")
-        if self.setting.budget.seconds is not None and error.position is not None:
-            detail = f"event {error.position} is of an earlier time than one of its user before; nothing was released"
-            return Problem("time-went-back", detail, position=error.position)
-        # of what is reported here, only that an event lies in another slot than is its turn can be news to a sender
-        return Problem("malformed", str(error) if self.setting.clocked else "the events cannot be released as they are")
+            if self.setting.budget.seconds is not None and error.position is not None:
+                detail = f"event {error.position} is of an earlier time than one of its user; nothing was released"
+                raise Problem("time-went-back", detail, position=error.position) from None
+            # of what is reported here, only that an event lies in another slot than is its turn can be news to a sender
+            said = str(error) if self.setting.clocked else "the events cannot be released as they are"
+            raise Problem("malformed", said) from None
 
     async def _user(self, call: HttpCall) -> Response:
         """What was released of a user, and what it disclosed."""
@@ -221,7 +218,7 @@ class Service:
             if found is None:
                 raise NoSuchUser
             stored = self.store.releases(call.user, since, limit + 1) if limit else []
-            return _json(messages.user_of(found, stored, since, limit, self.wording, self.setting))
+            return messages.user_of(found, stored, since, limit, self.wording, self.setting)
 
         return await self._read(look)
 
@@ -231,7 +228,7 @@ class Service:
         _query(call, {})
         releases = await run_in_threadpool(self.store.erase, [call.user])
         log("erased", releases=releases)
-        return _json(messages.json_of({"releases": releases, "account": "kept"}))
+        return messages.answer({"releases": releases, "account": "kept"})
 
     async def _figures(self, call: HttpCall) -> Response:
         """Figures for Prometheus, over all users together."""
@@ -260,26 +257,11 @@ class Service:
         if self._writer.waiting >= self._limits.waiting:
             detail = f"{self._writer.waiting} events wait, of at most {self._limits.waiting}; send less at a time"
             raise Problem("busy", detail, wait=5)
-        if self.store.file is not None and (free := free_bytes(self.store.file)) < self._limits.free:
-            detail = f"the disk of the state file has {free:,} bytes free, of at least {self._limits.free:,}"
-            raise Problem("store", f"{detail}; free some space", wait=5)
+        if self.store.file is not None and free_bytes(self.store.file) < self._limits.free:
+            detail = f"the disk of the state file has less than {self._limits.free:,} bytes free; free some space"
+            raise Problem("store", detail, wait=5)
         await self._written(EventJob([], [], [], None))
-        return _json(messages.json_of({"status": "ok"}))
-
-
-def _json(content: bytes) -> Response:
-    return Response(content, media_type="application/json")
-
-
-def _always(content: object) -> Handler:
-    """Gives the same answer to everyone."""
-    written = messages.json_of(content)
-
-    async def answer(call: HttpCall) -> Response:
-        """The one answer, whatever is asked."""
-        return _json(written)
-
-    return answer
+        return messages.answer({"status": "ok"})
 
 
 def _query(call: HttpCall, known: dict[str, int]) -> dict[str, str]:
@@ -297,14 +279,3 @@ def _query(call: HttpCall, known: dict[str, int]) -> dict[str, str]:
         if not whole or int(text) > known[name]:
             raise Problem.malformed(f"{name} to be a whole number from 0 to {known[name]}")
     return given
-
-
-def _problem(error: Exception) -> Problem:
-    """The refusal for whatever went wrong. Of what nobody foresaw the log has the place, and no message."""
-    if isinstance(error, Problem):
-        return error
-    if isinstance(error, StoreError):
-        return messages.store_problem(error)
-    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
-    log("internal error", "error", error=type(error).__name__, where=f"{frame.f_globals.get('__name__')}:{line}")
-    return Problem("internal", "nothing is known to be released; send the same events again")

@@ -14,11 +14,12 @@ HTTP server limits none of it by its settings, so four rules stand here:
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,7 +27,6 @@ from starlette.requests import Request
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from seqveil.interfaces.client import is_loopback
-from seqveil.interfaces.service.config import Limits
 from seqveil.interfaces.service.messages import Problem
 from seqveil.interfaces.service.tokens import ANYBODY, Keyring, Token
 
@@ -38,53 +38,43 @@ BURST = 2.0  # seconds of its rate that somebody may use at once
 MOST_KNOWN = 10_000  # addresses that are remembered
 
 
+@dataclass(frozen=True)
+class Limits:
+    """How much there may be at a time, the same for every service; seconds where nothing else is said."""
+
+    body: int = 4 << 20  # bytes
+    events: int = 1000  # of a request, and those that a transaction is filled up to
+    one_user: int = 200  # events of one user in a request: they are drawn one after another, and others wait
+    one_user_slow: int = 20  # the same in batches or with declared secrets
+    waiting: int = 100_000  # events accepted and not yet on the disk
+    one_token: int = 64  # requests in progress
+    one_address: int = 256  # the same, whatever the tokens
+    connections: int = 2000
+    connections_of_one: int = 1000  # from one address
+    strangers: float = 100.0  # requests a second without a token, from one address; more are answered slowly
+    request: float = 10.0  # for a body to come, and again for its release
+    connection: float = 30.0  # in which a connection must bring a request to its end
+    linger: float = 0.0005  # that a transaction waits for more events
+    grace: float = 30.0  # at the end, for what was accepted
+    figures: float = 60.0  # for which figures over all users hold
+    free: int = 64 << 20  # bytes on the disk, below which the service is not ready
+
+
 class BrokenRule(Exception):
     """Ends the parsing of what a client sent."""
 
 
-@dataclass(eq=False)
-class Connections:
-    """Which connections there are."""
-
-    most: int  # in all
-    of_one: int  # from one address
-    seconds: float  # in which one must bring a request to its end
-    _open: dict[Connection, None] = field(default_factory=dict)  # the one whose latest request is oldest first
-    _counts: Counter[str] = field(default_factory=Counter)
-
-    def enter(self, new: Connection) -> None:
-        """Let a connection in; where there are too many, another one goes, or else this one does."""
-        self._open[new] = None
-        self._counts[new.address] += 1
-        if len(self._open) > self.most:
-            idle = (each for each in self._open if each.idle and each is not new)
-            next(idle, new).drop()
-        if self._counts[new.address] > self.of_one:
-            new.refuse(b"503 Service Unavailable")
-
-    def served(self, one: Connection) -> None:
-        """A request came to its end on this connection: others make room first."""
-        if one in self._open:
-            del self._open[one]
-            self._open[one] = None
-
-    def leave(self, gone: Connection) -> None:
-        """A connection is closed."""
-        if gone in self._open:
-            del self._open[gone]
-            self._counts[gone.address] -= 1
-            if not self._counts[gone.address]:
-                del self._counts[gone.address]
-
-    def protocol(self) -> type[Connection]:
-        """The protocol of connections that are counted here."""
-        return type("CountedConnection", (Connection,), {"all": self})
+def protocol(limits: Limits) -> type[Connection]:
+    """The protocol of the connections of one service, which are counted together."""
+    return type("CountedConnection", (Connection,), {"limits": limits, "known": {}, "counts": Counter()})
 
 
 class Connection(HttpToolsProtocol):
     """HTTP as uvicorn speaks it, by the rules above."""
 
-    all: Connections
+    limits: Limits
+    known: dict[Connection, None]  # all that are open, the one whose latest request is oldest first
+    counts: Counter[str]  # of each address
     address = ""
     _head = 0  # bytes since the latest request
     _in_body = False
@@ -97,18 +87,31 @@ class Connection(HttpToolsProtocol):
         return self.cycle is None or bool(self.cycle.response_complete)
 
     def connection_made(self, transport: Any) -> None:
-        """Count the connection, and wait for its first request."""
+        """Let a connection in; where there are too many, another one goes, or else this one does."""
         super().connection_made(transport)
         self.address = self.client[0] if self.client else ""
-        self._end_after(self.all.seconds)
-        self.all.enter(self)
+        self._end_after(self.limits.connection)
+        self.known[self] = None
+        self.counts[self.address] += 1
+        if len(self.known) > self.limits.connections:
+            idle = (each for each in self.known if each.idle and each is not self)
+            next(idle, self).drop()
+        if self.counts[self.address] > self.limits.connections_of_one:
+            self.refuse(b"503 Service Unavailable")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Make room."""
         if self._end is not None:
             self._end.cancel()
-        self.all.leave(self)
+        self._leave()
         super().connection_lost(exc)
+
+    def _leave(self) -> None:
+        if self in self.known:
+            del self.known[self]
+            self.counts[self.address] -= 1
+            if not self.counts[self.address]:
+                del self.counts[self.address]
 
     def data_received(self, data: bytes) -> None:
         """Take what came, unless the connection is refused; a head that has no end is."""
@@ -145,8 +148,9 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """A request came to its end. Of one that was answered early the rest of the body is dropped, for a while."""
-        self.all.served(self)
-        self._end_after(DRAIN if self._in_body else self.all.seconds)
+        if self in self.known:  # others make room first
+            self.known[self] = self.known.pop(self)
+        self._end_after(DRAIN if self._in_body else self.limits.connection)
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -156,7 +160,7 @@ class Connection(HttpToolsProtocol):
     def drop(self) -> None:
         """Close the connection at once, with what it still had to be sent."""
         self.connections.discard(self)
-        self.all.leave(self)
+        self._leave()
         self.transport.abort()
 
     def _end_after(self, seconds: float) -> None:
@@ -169,9 +173,9 @@ class Connection(HttpToolsProtocol):
         if not self._refused and not self.transport.is_closing():
             self._refused = True
             self.transport.pause_reading()
-            self.loop.call_later(PENALTY, self._leave, status)
+            self.loop.call_later(PENALTY, self._answer_and_close, status)
 
-    def _leave(self, status: bytes | None) -> None:
+    def _answer_and_close(self, status: bytes | None) -> None:
         if status is not None and not self.transport.is_closing():
             self.transport.write(BARE % status)
             self.transport.close()
@@ -217,11 +221,9 @@ class Guard:
     async def slow_down(self, address: str) -> None:
         """Let a request without a good token wait where more of them come from its address than are let through."""
         now = time.monotonic()
-        if address not in self._strangers:
-            if len(self._strangers) >= MOST_KNOWN:
-                self._strangers.clear()
-            self._strangers[address] = Bucket(self._limits.strangers, now)
-        if self._strangers[address].take(1, now):
+        if len(self._strangers) >= MOST_KNOWN:
+            self._strangers.clear()
+        if self._strangers.setdefault(address, Bucket(self._limits.strangers, now)).take(1, now):
             await asyncio.sleep(PENALTY)
 
     def admit(self, request: Request, scope: str) -> Token:
@@ -234,7 +236,13 @@ class Guard:
 
     def _token_of(self, request: Request) -> Token:
         if self._ring is None:
-            _check_host(request)
+            # a page in the browser of this machine may be made to call us; it cannot forge the Host it was loaded from
+            try:
+                host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+            except ValueError:
+                host = ""
+            if not is_loopback(host):
+                raise Problem("forbidden", "without tokens the service answers to a loopback host name alone")
             return ANYBODY
         kind, _, secret = request.headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer" or not secret.strip():
@@ -258,7 +266,8 @@ class Guard:
         """Count a request of a token while it goes on; refuse it where its token or its address has too many."""
         most = {("token", token.id): self._limits.one_token, ("address", address): self._limits.one_address}
         if any(self._busy[who] >= limit for who, limit in most.items()):
-            await asyncio.sleep(self._limits.request / 2)  # or it would be back at once
+            # or it would be back at once; at random, or a thousand that came at once would also be answered at once
+            await asyncio.sleep(self._limits.request * random.uniform(0.25, 0.75))
             raise Problem("too-many", "too many requests of this token are in progress; wait for their answers", wait=1)
         self._busy.update(most.keys())
         try:
@@ -287,13 +296,3 @@ class Guard:
         wait = bucket.take(events - paid + left_out, now, paid)
         if wait:
             raise Problem("too-many", f"this token may send {rate:g} events a second; wait", wait=wait)
-
-
-def _check_host(request: Request) -> None:
-    """A page in the browser of this machine may be made to call us; it cannot forge the Host it was loaded from."""
-    try:
-        name = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
-    except ValueError:
-        name = ""
-    if not is_loopback(name):
-        raise Problem("forbidden", "without tokens the service answers to a loopback host name alone")

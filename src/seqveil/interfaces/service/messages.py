@@ -6,10 +6,10 @@ No answer holds a value that came in: what is wrong is named by its place in the
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import math
 import re
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -78,8 +78,15 @@ class Problem(Exception):
         return Response(json.dumps(content | self._members), status, headers, "application/problem+json")
 
 
-def store_problem(error: StoreError) -> Problem:
-    """The refusal for what the store cannot do; a user is named in no answer, and by number in the log."""
+def problem_of(error: Exception) -> Problem:
+    """The refusal for whatever went wrong. An answer names no user and no file; of what nobody foresaw the log has the
+    place, and no message."""
+    if isinstance(error, Problem):
+        return error
+    if not isinstance(error, StoreError):
+        *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+        log("internal error", "error", error=type(error).__name__, where=f"{frame.f_globals.get('__name__')}:{line}")
+        return Problem("internal", "nothing is known to be released; send the same events again")
     if isinstance(error, NoSuchUser):
         return Problem("not-found", "nothing was released of this user")
     if isinstance(error, NoLongerKept):
@@ -90,7 +97,7 @@ def store_problem(error: StoreError) -> Problem:
     log("the store refused", "error", detail=str(error))
     if isinstance(error, Damaged):
         return Problem("damaged", "the records of this user are damaged; whoever runs the service must see to it")
-    return Problem("store", str(error), wait=5)
+    return Problem("store", "nothing is known to be released; the log of the service says why", wait=5)
 
 
 async def body_of(request: Request, most: int, seconds: float) -> bytes:
@@ -174,53 +181,39 @@ def _is_time(value: Any) -> bool:
     return value is None or (type(value) is str and _MOMENT.fullmatch(value) is not None)
 
 
-def released(users: Sequence[str], made: Releases, wording: Wording) -> bytes:
+def released(users: Sequence[str], made: Releases, wording: Wording) -> Response:
     """What was released, event by event; those refused are left out."""
-    columns = [column.tolist() for column in (made.seqs, made.codes, made.epsilons, made.replayed)]
-    batches = itertools.repeat(None) if made.sent is None else zip(made.paths, made.symbols, strict=True)
-    rows = [
-        {"user": user, "seq": seq, **_shown(code, batch, wording), "epsilon": _finite(ε), "replayed": replayed}
-        for user, seq, code, ε, replayed, batch in zip(users, *columns, batches, strict=False)
-        if code != REFUSED
-    ]
-    return json_of({"releases": rows})
+    rows, columns = [], [column.tolist() for column in (made.seqs, made.codes, made.epsilons, made.replayed)]
+    for k, (user, seq, code, epsilon, replayed) in enumerate(zip(users, *columns, strict=False)):
+        if code != REFUSED:
+            said = {"value": wording.shown[code] if code >= 0 else None}
+            if made.sent is not None:
+                path, codes = made.sent[k] or (None, ())
+                said = {"values": None if path is None else [wording.shown[each] for each in codes], "path": path}
+            status = "released" if code >= 0 else _STATUS[code]
+            row = {"user": user, "seq": seq, "status": status, **said}
+            rows.append(row | {"epsilon": epsilon if math.isfinite(epsilon) else None, "replayed": replayed})
+    return answer({"releases": rows})
 
 
 def user_of(
     account: Account, stored: Sequence[Stored], since: int, limit: int, wording: Wording, terms: Terms
-) -> bytes:
+) -> Response:
     """A user's account and releases for a receiver, at most `limit` of them; `stored` may have one more.
 
     `terms` are the store's own, on which releases are made: without a key they promise less than the policy asks for.
     """
-    shown, rows = stored[:limit], []
-    for each in shown:
-        row = {"seq": each.seq, **_shown(each.code, (each.path, each.codes) if terms.in_batches else None, wording)}
-        size = {"events": each.events} if terms.in_batches else {}
-        rows.append(row | size | {"epsilon": _finite(each.epsilon), "time": _finite(each.time)})
-    following = shown[-1].seq + 1 if shown else since
+    rows = [wording.stored(each, terms) for each in stored[:limit]]
+    following = rows[-1]["seq"] + 1 if rows else since
     secrets = [vars(each) for each in account.secrets]
     disclosed = _plain(vars(account) | {"sentences": account.sentences, "secrets": secrets})
     page = {"releases": rows, "next": following, "more": len(stored) > limit}
-    return json_of({"account": disclosed, "terms": _plain(terms.to_dict()), **page})
+    return answer({"account": disclosed, "terms": _plain(terms.to_dict()), **page})
 
 
-def _shown(code: int, batch: tuple[Any, Any] | None, wording: Wording) -> dict[str, Any]:
-    """Status and value of a release; of a batch its values and what was published, both None where nothing was."""
-    status = "released" if code >= 0 else _STATUS[code]
-    if batch is None:
-        return {"status": status, "value": wording.shown[code] if code >= 0 else None}
-    path, codes = batch
-    return {"status": status, "values": None if path is None else [wording.shown[c] for c in codes], "path": path}
-
-
-def json_of(answer: Any) -> bytes:
-    """An answer as JSON."""
-    return json.dumps(answer, allow_nan=False, separators=(",", ":")).encode()
-
-
-def _finite(number: float | None) -> float | None:
-    return None if number is None or not math.isfinite(number) else number
+def answer(content: Any) -> Response:
+    """An answer in JSON."""
+    return Response(json.dumps(content, allow_nan=False, separators=(",", ":")), media_type="application/json")
 
 
 def _plain(value: Any) -> Any:

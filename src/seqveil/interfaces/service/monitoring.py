@@ -22,7 +22,7 @@ from seqveil.interfaces.service.tokens import Token
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 NATS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, np.inf)
 METHODS = ("GET", "POST", "DELETE")
-EVERY = 1.0  # seconds between two lines about those who have no token
+EVERY = 1.0  # seconds between two lines about those who have no token, or ask for too much
 
 
 @dataclass
@@ -46,8 +46,8 @@ class HttpCall:
 class Metrics:
     """The metrics of one service, in a registry of their own, and its log of requests.
 
-    Every request that came with a token has a line; all others together have one a second. Figures over all users take
-    a look at each, so they hold for `refresh` seconds.
+    Every request that came with a token has a line, unless there were too many of that token; all others together have
+    one a second. Figures over all users take a look at each, so they hold for `refresh` seconds.
     """
 
     def __init__(self, store: CodeStreams, refresh: float, waiting: Callable[[], int]) -> None:
@@ -70,7 +70,7 @@ class Metrics:
         self._leakage = Gauge(*about, ["le"], **shared)
         self.registry.register(StateFigures(store, store.file))
         ProcessCollector(registry=self.registry)
-        self._strangers, self._logged, self._looked = 0, float("-inf"), float("-inf")
+        self._uninvited, self._logged, self._looked = 0, float("-inf"), float("-inf")
 
     def note(self, call: HttpCall, status: int, seconds: float) -> None:
         """Count one answered request and log it."""
@@ -85,14 +85,14 @@ class Metrics:
         if call.reason is not None:
             self._refusals.labels(call.reason).inc()
             facts["reason"] = call.reason
-        if call.token is not None:
+        if call.token is not None and call.reason != "too-many":
             log("request", **facts)
         elif call.reason is not None:
-            self._strangers += 1
+            self._uninvited += 1
             now = time.monotonic()
             if now - self._logged >= EVERY:
-                log("refused without a token", **facts, since_last=self._strangers)
-                self._strangers, self._logged = 0, now
+                log("refused: without a token, or too many of one", **facts, since_last=self._uninvited)
+                self._uninvited, self._logged = 0, now
 
     def text(self) -> bytes:
         """All metrics as Prometheus reads them, for one reader at a time."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 import math
 import os
+import resource
 import socket
 import ssl
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,56 +18,44 @@ from seqveil.core import compiled
 from seqveil.core.errors import InputError
 from seqveil.engine.stream import Terms
 from seqveil.engine.streams import CodeStreams
-from seqveil.engine.upkeep import key_for
 from seqveil.interfaces.client import is_loopback
+from seqveil.interfaces.commands.serve import ServeOptions
 from seqveil.interfaces.commands.terminal import ARRIVAL
-from seqveil.interfaces.events import BY_SYMBOL, check_begun
+from seqveil.interfaces.events import open_state
 from seqveil.interfaces.logs import log
 from seqveil.interfaces.service.app import Service
-from seqveil.interfaces.service.config import Limits, ServeOptions
-from seqveil.interfaces.service.limits import Connections
+from seqveil.interfaces.service.limits import Limits, protocol
 
 # seconds after which a thread that reads lets the event loop go on, if that waits; Python's own 5 ms would be felt
 SWITCH = 0.0002
-BEGINS = "the state file was missing or empty; if it should not have been, stop and restore it from a backup"
 
 
 def serve(setting: Terms, state: Path, options: ServeOptions) -> None:
     """Serve until a signal says stop; what was accepted by then is released and answered."""
     options.check()
     _check_certificate(options)
-    with ExitStack() as opened:
-        check_begun(state, options.begin)
-        secret = key_for(state, options.key)
-        how: Any = {"key": secret, "gaps": options.gaps, "must_exist": not options.begin}
-        store = opened.enter_context(CodeStreams.open(state, setting, **how))
+    opened = (options.key, options.begin, options.gaps)
+    with listen(options.host, options.port) as listener, open_state(state, setting, *opened) as store:
         service = Service(store, options)
         warm(setting)
         _allow_files(Limits().connections)
         sys.setswitchinterval(SWITCH)
         gc.freeze()  # what is loaded stays: looking through it for garbage would stop everything for tens of ms
-        listener = opened.enter_context(listen(options.host, options.port))
-        if store.begun:
-            log("an account begins at zero", "warning", file=state.name, detail=BEGINS)
-        if store.setting is not setting:
-            log(BY_SYMBOL, "warning")
         _announce(options, listener.getsockname()[1])
         server(service, options, Limits()).run(sockets=[listener])
 
 
 def server(service: Service, options: ServeOptions, limits: Limits) -> uvicorn.Server:
     """The HTTP server of a service: quiet, without headers that tell about it, and patient at the end."""
-    connections = Connections(limits.connections, limits.connections_of_one, limits.connection)
     settings = uvicorn.Config(
         service,
         log_config=None,  # its own lines would stand between ours, and could hold data
         log_level="critical",
-        access_log=False,
         server_header=False,
         proxy_headers=False,
         ws="none",
         lifespan="on",
-        http=connections.protocol(),
+        http=protocol(limits),
         timeout_keep_alive=math.ceil(limits.connection),
         timeout_graceful_shutdown=math.ceil(limits.grace),
         ssl_certfile=None if options.tls_cert is None else os.fspath(options.tls_cert),
@@ -96,12 +84,9 @@ def warm(setting: Terms) -> None:
 
 def _allow_files(connections: int) -> None:
     """Each connection is an open file, and shells allow a thousand: ask for as many as are needed."""
-    if sys.platform != "win32":
-        import resource
-
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = 2 * connections if hard == resource.RLIM_INFINITY else min(hard, 2 * connections)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * connections if hard == resource.RLIM_INFINITY else min(hard, 2 * connections)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
 def _check_certificate(options: ServeOptions) -> None:

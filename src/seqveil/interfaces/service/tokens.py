@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from seqveil.core.errors import InputError
+from seqveil.core.files import replacing
 from seqveil.interfaces.logs import log
 
 SCOPES = ("release", "read", "metrics", "admin")
@@ -118,13 +119,7 @@ def add(
 ) -> tuple[Token, str]:
     """Add a token to the file, which is made where there is none, and return it with its secret text, once.
 
-    Parameters:
-        path: the file.
-        scopes: what the token allows.
-        user: the users that it is for; None: all of them.
-        rate: events a second; None: as the service says.
-        note: what it is for.
-        expires: as for `expiry`; None: never.
+    Without `user` it is for all users, without `rate` it has the service's, and without `expires` it stays good.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -194,17 +189,14 @@ def _unusable(path: FilePath, error: OSError) -> InputError:
 def _changing(path: FilePath) -> Iterator[dict[str, Token]]:
     """The tokens, to be changed: by nobody else meanwhile, and cut anywhere the file is the old one or the new one."""
     real = os.path.realpath(path)
-    new = f"{real}-new"
     try:
         with open(f"{real}-lock", "a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             kept = read(real) if os.path.exists(real) else {}
             yield kept
-            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-                json.dump({"seqveil tokens": [asdict(token) for token in kept.values()]}, file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(new, real)
+            with replacing(real, private=True) as part:
+                rows = [asdict(token) for token in kept.values()]
+                part.write_text(json.dumps({"seqveil tokens": rows}, indent=1), encoding="utf-8")
     except OSError as error:
         raise _unusable(path, error) from None
 
@@ -228,20 +220,18 @@ class Keyring:
 
     def look(self) -> str:
         """Read the file where it is another than before; why it cannot be read, empty where it can."""
-        trouble = ""
+        before, self._trouble = self._trouble, ""
         try:
             version = _version(self._path)
             if version != self._version:
                 self._version, self._tokens = version, read(self._path)
         except InputError as error:
-            self._version, self._tokens, trouble = (), {}, str(error)
-        if trouble != self._trouble:
-            self._trouble = trouble
-            if trouble:
-                log("no token is good", "error", detail=trouble)
-            else:
-                log("the tokens can be read again", "warning")
-        return trouble
+            self._version, self._tokens, self._trouble = (), {}, str(error)
+        if self._trouble and self._trouble != before:
+            log("no token is good", "error", detail=self._trouble)
+        elif before and not self._trouble:
+            log("the tokens can be read again", "warning")
+        return self._trouble
 
 
 def _digest(secret: str) -> str:

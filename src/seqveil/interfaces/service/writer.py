@@ -10,7 +10,6 @@ import asyncio
 import queue
 import threading
 import time
-from contextlib import suppress
 
 from seqveil.engine.releases import Releases
 from seqveil.engine.store import MOST_POSITION, StoreError
@@ -64,14 +63,13 @@ class ReleaseWriter:
             group, count = [first], first[0].size
             if count < self._most:
                 time.sleep(self._linger)  # once: who wakes for each of them takes the interpreter from who brings them
-            with suppress(queue.Empty):
-                while count < self._most:
-                    found = self._queue.get_nowait()
-                    if found is None:  # to be met again after this group
-                        self._queue.put(None)
-                        break
-                    group.append(found)
-                    count += found[0].size
+            while count < self._most and not self._queue.empty():  # nobody else takes from it
+                found = self._queue.get()
+                if found is None:  # to be met again after this group
+                    self._queue.put(None)
+                    break
+                group.append(found)
+                count += found[0].size
             self._release([job for job, _ in group])
             self._loop.call_soon_threadsafe(self._answer, group)
 

@@ -46,7 +46,14 @@ def begin(spark: SparkSession, checkpoint: str, terms: Terms, key: bytes) -> Non
             if known is None:
                 raise InputError(f"{name}: belongs to a query that is not seqveil's; name a new folder")
             refuse_other(known, mine, f"{name}:", "new folders for checkpoint and output, which spends again")
-        _write(spark, f"{checkpoint.rstrip('/')}/{NOTE}", json.dumps(mine, indent=1))
+        files, path = _at(spark, f"{checkpoint.rstrip('/')}/{NOTE}")
+        _, part = _at(spark, f"{checkpoint.rstrip('/')}/{NOTE}.part")  # so that it is there whole or not at all
+        stream = files.create(part, True)
+        stream.write(bytearray(json.dumps(mine, indent=1).encode()))
+        stream.close()
+        files.delete(path, False)
+        if not files.rename(part, path):
+            raise SparkFailed("a file beside the checkpoint could not be written; check its rights, and run it again")
 
 
 def noted(spark: SparkSession, checkpoint: str) -> dict[str, Any] | None:
@@ -62,18 +69,6 @@ def names_in(spark: SparkSession, *folder: str) -> list[str]:
     with driver_errors():
         files, path = _at(spark, "/".join(folder))
         return [str(each.getPath().getName()) for each in files.listStatus(path)] if files.exists(path) else []
-
-
-def _write(spark: SparkSession, file: str, text: str) -> None:
-    """Write a small file, whole or not at all."""
-    files, path = _at(spark, file)
-    _, part = _at(spark, f"{file}.part")
-    stream = files.create(part, True)
-    stream.write(bytearray(text.encode()))
-    stream.close()
-    files.delete(path, False)
-    if not files.rename(part, path):
-        raise SparkFailed("a file beside the checkpoint could not be written; check its rights, and run it again")
 
 
 def _at(spark: SparkSession, place: str) -> tuple[Any, Any]:

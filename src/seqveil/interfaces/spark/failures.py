@@ -11,7 +11,6 @@ import re
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
 from seqveil.core import errors
 from seqveil.core.errors import DataError, SeqveilError
@@ -39,16 +38,12 @@ def worker_errors() -> Iterator[None]:
     except SeqveilError as error:
         line = f"{MARK}{type(error).__name__}: {' '.join(str(error).split())}"
     except Exception as error:
-        line = f"{MARK}SparkFailed: {type(error).__name__} in {_where(error)} (no data shown)"
+        ours = [frame for frame in traceback.extract_tb(error.__traceback__) if "seqveil" in frame.filename]
+        where = f"{os.path.basename(ours[-1].filename)}:{ours[-1].lineno}" if ours else "a worker"
+        line = f"{MARK}SparkFailed: {type(error).__name__} in {where} (no data shown)"
     else:
         return
     raise Refused(line) from None
-
-
-def _where(error: Exception) -> str:
-    """File and line of our innermost frame."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "seqveil" in frame.filename]
-    return f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else "a worker"
 
 
 @contextmanager
@@ -86,14 +81,9 @@ def _causes(error: Exception) -> list[str]:
     with suppress(Exception):  # the driver may be gone
         cause = error._origin.getCause()  # type: ignore[attr-defined]
         while cause is not None and len(names) < DEEP:
-            names.append(_name_of(cause))
+            name = None
+            with suppress(Exception):  # only Spark's own have a condition
+                name = cause.getCondition()
+            names.append(str(name or cause.getClass().getSimpleName()))
             cause = cause.getCause()
     return names
-
-
-def _name_of(cause: Any) -> str:
-    """The condition that a Java exception of Spark stands for, or else its class."""
-    with suppress(Exception):  # others have none
-        if condition := cause.getCondition():
-            return str(condition)
-    return str(cause.getClass().getSimpleName())

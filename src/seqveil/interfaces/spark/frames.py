@@ -62,8 +62,9 @@ def needed(frame: DataFrame, columns: FrameColumns, alphabet: Symbols, timed: bo
     if TIME in kinds and not isinstance(kinds[TIME], (T.TimestampType, T.NumericType)):
         raise DataError(f"expected a timestamp or a number in {columns.time!r}, got {kinds[TIME].simpleString()}")
     found = {inner: F.col(f"`{name}`") for inner, name in wanted.items()}
+    numbers = alphabet.width == 2 or (value_type_of(alphabet) == "number" and alphabet.points is not None)
     for inner in found:
-        if inner[0] == "v" and _in_numbers(alphabet):
+        if inner[0] == "v" and numbers:
             number = F.coalesce(found[inner].try_cast("double"), F.lit(float("nan")))
             found[inner] = F.when(found[inner].isNotNull(), number)
         elif inner == TIME:
@@ -71,10 +72,6 @@ def needed(frame: DataFrame, columns: FrameColumns, alphabet: Symbols, timed: bo
         elif inner in (USER, SEQ) and isinstance(kinds[inner], whole):
             found[inner] = found[inner].cast("bigint")
     return frame.select(*(column.alias(inner) for inner, column in found.items()))
-
-
-def _in_numbers(alphabet: Symbols) -> bool:
-    return alphabet.width == 2 or (value_type_of(alphabet) == "number" and alphabet.points is not None)
 
 
 def format_of(path: str, given: str | None) -> str:

@@ -14,7 +14,7 @@ from seqveil.engine.packing import Sealing
 from seqveil.engine.store import Entry, Memory, UserRow
 from seqveil.interfaces.spark.checkpoint import USERS
 from seqveil.interfaces.spark.failures import SparkFailed, worker_errors
-from seqveil.interfaces.spark.job import SparkJob
+from seqveil.interfaces.spark.release import SparkJob
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,7 +46,11 @@ class ReleaseProcessor(StatefulProcessor):
         import pandas as pd
 
         with worker_errors():
-            store = SparkStore(self._users, self._salt or _query_id(), self._job.secret)
+            context = TaskContext.get()
+            query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+            if not (self._salt or query):
+                raise SparkFailed("a worker does not know the id of its query, which randomness is drawn with")
+            store = SparkStore(self._users, self._salt or str(query).encode(), self._job.secret)
             released = self._job.release(pd.concat(list(rows), ignore_index=True), store)
         yield released
 
@@ -54,25 +58,12 @@ class ReleaseProcessor(StatefulProcessor):
         """Nothing is open."""
 
 
-def _query_id() -> bytes:
-    """The id of the query that this worker works for, which its checkpoint keeps: random, and of no other query."""
-    context = TaskContext.get()
-    found = None if context is None else context.getLocalProperty("sql.streaming.queryId")
-    if not found:
-        raise SparkFailed("a worker does not know the id of its query, which randomness is drawn with; report it")
-    return found.encode()
-
-
 class SparkStore(Memory):
     """The users of a bucket as a store of states. Releases are not kept: the output of the query has them, and Spark
     itself keeps how far its sources were read.
 
-    Spark keeps all of a micro-batch or nothing, and drops what a failed try has kept; the next try draws the same.
-
-    Parameters:
-        users: Spark's map from a user's name to what is kept.
-        salt: the same for every task that works for the checkpoint.
-        key: that of the release, which seals what a mechanism remembers of raw symbols.
+    Spark keeps all of a micro-batch or nothing, and drops what a failed try has kept; the next try draws the same. The
+    salt is the same for every task that works for the checkpoint, and the key seals what a mechanism remembers.
     """
 
     name, durable = "Spark's state store", True
@@ -84,16 +75,17 @@ class SparkStore(Memory):
 
     def find(self, names: Sequence[User]) -> list[UserRow | None]:
         """Where these users stand; None for a new one. No id is needed: an entry has the names."""
-        rows = [self._users.getValue((str(name),)) for name in names]
-        return [None if row is None else _user_row(row) for row in rows]
+        found: list[UserRow | None] = []
+        for name in names:
+            row = self._users.getValue((str(name),))
+            if row is not None:
+                *ledger, state, sealed = row
+                row = UserRow(*(0, *ledger, bytes(state), None if sealed is None else bytes(sealed)))
+            found.append(row)
+        return found
 
     def append(self, entry: Entry) -> Ints:
         """Put what a call left into Spark's state, user by user; ids mean nothing here."""
         for name, kept in zip(entry.names, entry.rows, strict=True):
             self._users.updateValue((str(name),), kept)
         return entry.ids
-
-
-def _user_row(row: Any) -> UserRow:
-    *ledger, state, sealed = row
-    return UserRow(*(0, *ledger, bytes(state), None if sealed is None else bytes(sealed)))

@@ -1,25 +1,46 @@
-"""Frames released: at once, or as they stream into a checkpoint."""
+"""Frames released, at once or as they stream into a checkpoint, and what a worker does with their rows."""
 
 from __future__ import annotations
 
-from functools import partial
+import hashlib
+import os
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, fields
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from seqveil.core.alphabet import Alphabet, Symbols
-from seqveil.core.errors import InputError
+import numpy as np
+from numpy.typing import NDArray
+
+from seqveil.core.alphabet import Alphabet, Bins, Symbols
+from seqveil.core.errors import DataError, InputError, UnknownSymbol
+from seqveil.core.kernel import Ints
 from seqveil.core.model import MarkovModel
+from seqveil.core.randomness import KEY_BYTES, KeyedRandomness, key_file
+from seqveil.core.times import seconds
+from seqveil.engine import batches
 from seqveil.engine.policy import Policy
+from seqveil.engine.store import SALT_BYTES, Memory, StateStore
+from seqveil.engine.streams import CodeStreams
 from seqveil.engine.terms import Terms
-from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH
+from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH, SAME_PATH
 from seqveil.interfaces.spark.checkpoint import begin
-from seqveil.interfaces.spark.frames import SEQ, USER, FrameColumns, needed
-from seqveil.interfaces.spark.job import Key, SparkJob, release_sorted
+from seqveil.interfaces.spark.failures import worker_errors
+from seqveil.interfaces.spark.frames import SEQ, TIME, USER, FrameColumns, needed
 from seqveil.interfaces.spark.sessions import BUCKETS, PARTITIONS, needs_spark
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
+
+Key = bytes | str | os.PathLike[str]
+MEMORY = 1 << 28  # bytes that live states may take at once
+CHUNK_ROWS = 50_000  # rows of a frame released together
+LAST = 64  # jobs a worker remembers
+_SHOWN = {USER: "user", SEQ: "order", TIME: "time", "v0": "value", "v1": "value"}
 
 
 def release(
@@ -113,21 +134,193 @@ def _schema(rows: DataFrame, job: SparkJob) -> StructType:
 
     user, order, *values = job.names
     fields: list[tuple[str, Any]] = [(user, rows.schema[USER].dataType), (order, rows.schema[SEQ].dataType)]
-    fields += [(name, _value_type(job.alphabet)) for name in values]
+    kind: Any = T.DoubleType
+    if isinstance(job.alphabet, Alphabet) and job.alphabet.width == 1:
+        kinds = {type(value) for value in job.alphabet.values}
+        known = {str: T.StringType, bool: T.BooleanType, int: T.LongType, float: T.DoubleType}
+        if (len(kinds) > 1 and not kinds <= {int, float}) or not kinds <= known.keys():
+            raise InputError("the model's symbols are of several kinds, which no column can hold; fit on one of them")
+        kind = known[kinds.pop()] if len(kinds) == 1 else T.DoubleType
+    fields += [(name, kind()) for name in values]
     fields.append((EPSILON, T.DoubleType()))
     if job.terms.in_batches:
         fields += [(BATCH, T.LongType()), (PATH, T.StringType())]
     return T.StructType([T.StructField(name, kind) for name, kind in fields])
 
 
-def _value_type(alphabet: Symbols) -> DataType:
-    from pyspark.sql import types as T
+@dataclass(frozen=True, eq=False)
+class SparkJob:
+    """A release as it travels to the workers. The key travels with it, unless it is a path they can read."""
 
-    if not isinstance(alphabet, Alphabet) or alphabet.width == 2:
-        return T.DoubleType()
-    for kind, spark in ((str, T.StringType), (bool, T.BooleanType), (int, T.LongType)):
-        if all(type(value) is kind for value in alphabet.values):
-            return spark()
-    if all(type(value) in (int, float) for value in alphabet.values):
-        return T.DoubleType()
-    raise InputError("the model's symbols are of several kinds, which no column can hold; fit on text or on numbers")
+    terms: Terms
+    alphabet: Symbols  # the model's, with what is done about unknown values
+    key: Key = field(repr=False)
+    names: tuple[str, ...]  # of the columns that come out: user, order, value(s)
+    # of a frame that is released at once; it travels along, so that a task that Spark repeats draws the same
+    salt: bytes = field(default_factory=lambda: os.urandom(SALT_BYTES), repr=False)
+
+    def __post_init__(self) -> None:
+        if self.terms.withhold:  # rows that are not there would look like no event
+            raise InputError("Spark writes no row for a release that says nothing; leave out withhold")
+
+    def __reduce__(self) -> tuple[Callable[[bytes, bytes], SparkJob], tuple[bytes, bytes]]:
+        """Workers build a job once and keep it, with the kernels it has found, however often it is sent."""
+        from pyspark import cloudpickle
+
+        content: bytes = cloudpickle.dumps(  # type: ignore[no-untyped-call]
+            {f.name: getattr(self, f.name) for f in fields(self)}
+        )
+        return _remembered, (hashlib.sha256(content).digest(), content)
+
+    @cached_property
+    def secret(self) -> bytes:
+        """The key, read where it lies."""
+        if not isinstance(self.key, bytes | str | os.PathLike):
+            raise InputError("expected a key of 32 bytes or the path of one; make one with seqveil.randomness.key_file")
+        key = self.key if isinstance(self.key, bytes) else key_file(self.key)
+        if len(key) != KEY_BYTES:
+            raise InputError(f"expected a key of {KEY_BYTES} random bytes; make one with seqveil.randomness.key_file")
+        return key
+
+    def streams(self, store: StateStore) -> CodeStreams:
+        """The streams of a store, whose randomness follows from the key and the salt of the store."""
+        return CodeStreams(self.terms, store, KeyedRandomness(self.secret), memory=MEMORY)
+
+    def release(self, rows: pd.DataFrame, store: StateStore) -> pd.DataFrame:
+        """The released rows of events that are numbered; of one that was released before there is none."""
+        _refuse_holes(rows, (USER, SEQ, TIME))
+        codes = self._codes(rows)
+        order = _order(rows, codes)
+        rows, codes = rows.iloc[order], codes[order]
+        seqs = rows[SEQ].to_numpy().astype(np.int64)
+        if seqs.size and int(seqs.min()) < 0:
+            raise DataError("a sequence number is below 0; number each user's events from 0")
+        return self._one_by_one(rows, codes, seqs, store)
+
+    def release_whole(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """The released rows of some users' whole streams, sorted by user and order; the order may be anything."""
+        _refuse_holes(rows, (USER, SEQ, TIME) if self.alphabet.hides else _SHOWN)
+        users, order = rows[USER].to_numpy(), rows[SEQ].to_numpy()
+        new = np.r_[True, users[1:] != users[:-1]]
+        if (~new[1:] & (order[1:] == order[:-1])).any():
+            raise DataError("two events of a user have the same order, so which comes first is not known; number them")
+        starts = np.flatnonzero(new)
+        seqs = np.arange(len(rows)) - np.repeat(starts, np.diff(np.r_[starts, len(rows)]))
+        store = Memory(releases=False)
+        store.salt = self.salt
+        return (self._in_batches if self.terms.in_batches else self._one_by_one)(rows, self._codes(rows), seqs, store)
+
+    def _one_by_one(self, rows: pd.DataFrame, codes: Ints, seqs: Ints, store: StateStore) -> pd.DataFrame:
+        made = self.streams(store).release(_names(rows), codes, seqs, _times(rows))
+        at = np.flatnonzero(~made.replayed & (made.codes >= 0))
+        return self._frame(rows.iloc[at], made.codes[at], {EPSILON: made.epsilons[at]})
+
+    def _in_batches(self, rows: pd.DataFrame, codes: Ints, seqs: Ints, store: StateStore) -> pd.DataFrame:
+        """One row a symbol; the first one of a batch has its ε and path, which tell all."""
+        starts = np.flatnonzero(seqs % self.terms.batch == 0)
+        ends, first = np.r_[starts[1:], len(rows)], rows.iloc[starts]
+        numbers, times = seqs[starts] // self.terms.batch, _times(rows)
+        stamps = None if times is None else times[ends - 1]
+        made = self.streams(store).release(_names(first), np.split(codes, starts[1:]), numbers, stamps)
+        kept = [k for k, path in enumerate(made.paths) if path is not None]
+        whose = np.repeat(kept, [ends[k] - starts[k] for k in kept]).astype(np.intp)
+        at = np.flatnonzero(np.isin(np.repeat(np.arange(starts.size), ends - starts), kept))
+        opens = np.isin(at, starts)
+        paths = np.full(at.size, SAME_PATH, object)
+        paths[opens] = [batches.encode_path(path) for path in made.paths if path is not None]
+        more = {EPSILON: np.where(opens, made.epsilons[whose], 0.0), BATCH: numbers[whose], PATH: paths}
+        released = [made.symbols[k] for k in kept]
+        return self._frame(rows.iloc[at], np.concatenate([np.zeros(0, np.int64), *released]), more)
+
+    def _codes(self, rows: pd.DataFrame) -> Ints:
+        """A code for each row: a symbol's, or UNKNOWN where that is hidden."""
+        try:
+            return self.alphabet.encode(rows["v0"] if "v1" not in rows else rows[["v0", "v1"]].to_numpy(np.float64))
+        except UnknownSymbol:
+            raise UnknownSymbol(
+                f"a value is not in the model's alphabet ({self.alphabet.n} symbols); check the value column, or fit "
+                "the model with --on-unknown hide"
+            ) from None
+
+    def _frame(self, rows: pd.DataFrame, codes: Ints, more: dict[str, NDArray[Any]]) -> pd.DataFrame:
+        import pandas as pd
+
+        user, order, *values = self.names
+        shown = {name: column[codes] for name, column in zip(values, self._values, strict=True)}
+        return pd.DataFrame({user: rows[USER].to_numpy(), order: rows[SEQ].to_numpy(), **shown, **more})
+
+    @cached_property
+    def _values(self) -> list[NDArray[Any]]:
+        """What the codes stand for, a column for each value column."""
+        alphabet = self.alphabet
+        if alphabet.width == 2:
+            assert alphabet.points is not None
+            return [alphabet.points[:, 0], alphabet.points[:, 1]]
+        if isinstance(alphabet, Bins):
+            return [alphabet.points]
+        assert isinstance(alphabet, Alphabet)
+        plain = np.array(list(alphabet.values))
+        return [plain if plain.dtype.kind in "iub" else np.array(list(alphabet.values), object)]
+
+
+_jobs: dict[bytes, SparkJob] = {}
+
+
+def _remembered(digest: bytes, content: bytes) -> SparkJob:
+    if digest not in _jobs:
+        if len(_jobs) >= LAST:
+            _jobs.clear()
+        _jobs[digest] = SparkJob(**pickle.loads(content))
+    return _jobs[digest]
+
+
+def _names(rows: pd.DataFrame) -> list[str]:
+    """Whose each row is; a whole number is the same user as its digits."""
+    return [str(user) for user in rows[USER].tolist()]
+
+
+def _times(rows: pd.DataFrame) -> NDArray[np.float64] | None:
+    return seconds(rows[TIME].to_numpy().astype(np.float64)) if TIME in rows else None
+
+
+def _order(rows: pd.DataFrame, codes: Ints) -> NDArray[np.intp]:
+    """By the user's name and number: the order in which rows come may follow from their values, and rows leave in this
+    one. Rows of the same number are ordered by what is in them: a shuffle may bring them in another order when a task
+    runs again, and the one that counts must not change."""
+    times = (rows[TIME].to_numpy(),) if TIME in rows else ()
+    return np.lexsort((codes, *times, rows[SEQ].to_numpy(), rows[USER].factorize(sort=True)[0]))
+
+
+def _refuse_holes(rows: pd.DataFrame, names: Iterable[str]) -> None:
+    for name in names:
+        if name in rows and rows[name].isna().any():
+            raise DataError(f"{int(rows[name].isna().sum())} rows have no {_SHOWN[name]}; fill it or drop the rows")
+
+
+def release_sorted(job: SparkJob, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """Release a partition whose rows are sorted by user and order, whole users at a time."""
+    for rows in _whole_users(frames):
+        with worker_errors():
+            released = job.release_whole(rows)
+        yield released
+
+
+def _whole_users(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """Rows sorted by user in chunks, none of which cuts a user in two."""
+    import pandas as pd
+
+    held: list[pd.DataFrame] = []
+    size = 0
+    for frame in frames:
+        held.append(frame)
+        size += len(frame)
+        if size < CHUNK_ROWS:
+            continue
+        rows = pd.concat(held, ignore_index=True)
+        last = rows[USER].to_numpy() == rows[USER].iloc[-1]
+        ready, held = rows[~last], [rows[last]]
+        size = int(last.sum())
+        if len(ready):
+            yield ready.reset_index(drop=True)
+    if size:
+        yield pd.concat(held, ignore_index=True)

@@ -50,10 +50,8 @@ def session(
 ) -> Iterator[SparkSession]:
     """A session with `session_conf`, and with this Python for the workers, ended whatever happens.
 
-    Parameters:
-        master: where to run; by default what spark-submit says, else all cores of this machine.
-        conf: further settings. A checkpoint keeps the `spark.sql.shuffle.partitions` of its first run.
-        log: where Spark's own messages go; nowhere by default.
+    By default it runs where spark-submit says, else on all cores of this machine. Spark's own messages go to `log`. Of
+    further settings (`conf`) a checkpoint keeps the `spark.sql.shuffle.partitions` of its first run.
     """
     needs_spark()
     from pyspark.sql import SparkSession

@@ -19,7 +19,16 @@ from seqveil.core.errors import InputError
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import Terms
 from seqveil.interfaces.planning import SEEN_BY
-from seqveil.interfaces.studio.picture import STEPS, PictureRun, by_answer, expected, offers, picture_of, too_slow
+from seqveil.interfaces.studio.picture import (
+    STEPS,
+    PictureRun,
+    attacked,
+    by_answer,
+    expected,
+    offers,
+    picture_of,
+    too_slow,
+)
 from seqveil.interfaces.studio.source import SAMPLES, StudioSource, sample
 from seqveil.interfaces.studio.upload import Upload, UploadChoice, loaded
 from seqveil.interfaces.trials import best_guess_error
@@ -46,10 +55,7 @@ class Studio:
     """Answers of one page. Requests are answered one at a time, each within a moment: a picture that takes longer is
     handed out as far as it has come, and goes on when it is asked for again.
 
-    Parameters:
-        own: a source, or a file, that is there from the beginning; None for samples alone.
-        chosen: the columns of that file, as far as somebody named them.
-        clock: seconds that pass.
+    `own` is a source, or a file and the columns `chosen` of it, that is there beside the samples.
 
     >>> studio = Studio()
     >>> asked = {"source": "clicks", "policy": {"epsilon": 1.0}, "person": 0, "events": 10, "seed": 1}
@@ -71,8 +77,7 @@ class Studio:
         self._run: tuple[Any, PictureRun] | None = None  # the picture that was asked for last
         self._own = own if isinstance(own, StudioSource) else None
         self._first: str | None = None  # the file that the command named
-        if isinstance(own, Upload):
-            self._first = self._keep(own)
+        self._first = self._keep(own) if isinstance(own, Upload) else None
 
     def begin(self, given: Any = None) -> dict[str, Any]:
         """What there is to look at; `upload` is a file whose columns are to be chosen first."""
@@ -119,7 +124,10 @@ class Studio:
         terms = _terms(given["policy"], source)
         events = _whole("events", given["events"], 2, source.most)
         seed = _whole("seed", given["seed"], 0, MOST_SEED)
-        person = self._person(source, terms, given["person"], events)
+        person = given["person"]
+        if person is None:
+            person = source.somebody_with(terms.secrets[0], events) if terms.secrets else 0
+        person = _whole("person", person, 0, len(source.streams) - 1)
         key = (source, terms.signature, person, events, seed)
         with self._lock:
             if self._run is None or self._run[0] != key:
@@ -152,17 +160,10 @@ class Studio:
 
     def attack(self, given: Any) -> dict[str, Any]:
         """What an attacker finds out about people whom the model was not fitted to: {"source", "policy", "seed"}."""
-        from seqveil.interfaces.studio.attacking import attacked
-
         source = self._find(_named(given, "source", "policy", "seed"))
         terms, seed = _terms(given["policy"], source), _whole("seed", given["seed"], 0, MOST_SEED)
         with self._expecting:
             return attacked(source, terms, seed)
-
-    def _person(self, source: StudioSource, terms: Terms, person: Any, events: int) -> int:
-        if person is None:
-            return source.somebody_with(terms.secrets[0], events) if terms.secrets else 0
-        return _whole("person", person, 0, len(source.streams) - 1)
 
     def _keep(self, upload: Upload) -> str:
         self._forget()

@@ -1,4 +1,4 @@
-"""One stream released under a policy, as far as there was time, and everything that the page shows of it.
+"""One stream released under a policy, as far as there was time, everything that the page shows of it, and its attack.
 
 The steps are those of a `Session` with the same seed. What is promised is said of the policy alone: it does not depend
 on how many events are shown.
@@ -16,18 +16,21 @@ from typing import Any
 import numpy as np
 
 from seqveil.core import mechanisms, words
-from seqveil.core.errors import InputError
+from seqveil.core.errors import FILES, InputError, needs_extra
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import BatchMechanism
 from seqveil.core.mechanisms.blocks import BlockRule
+from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import SeededRandomness
-from seqveil.core.secrets import Secret, SecretTracker
+from seqveil.core.secrets import Secret, SecretTracker, ever
 from seqveil.core.words import Risk
 from seqveil.engine import batches
 from seqveil.engine.policy import Policy
 from seqveil.engine.secrets import errors_by_answer
 from seqveil.engine.stream import NOTHING, State, Terms, step
+from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces import trials
+from seqveil.interfaces.sentences import guess_means
 from seqveil.interfaces.studio.source import StudioSource
 
 FIGURES = ("epsilons", "leakage", "most", "least", "spent")  # of each event
@@ -42,6 +45,10 @@ SEEDED = (
 )
 STEPS, MANY = 40, 60  # events and people of a simulation
 BRIEF, FEW = 20, 5  # where each release takes milliseconds
+EVENTS, TOGETHER = 100, 20  # events of a person in an attack, and people released at a time
+FEWEST = 40  # people without whom an attack says nothing
+SINGLE = 100  # people who are enough where every event is a case
+SECONDS = 15.0  # of the processor for releases, after which those who were released are attacked
 
 
 class PictureRun:
@@ -78,23 +85,26 @@ class PictureRun:
 
     def go(self, seconds: float = math.inf) -> None:
         """Release on until the end, or for so many seconds of the processor after a first step, which may load much."""
-        end, act = None, batches.step if self.terms.in_batches else step
-        while not self.complete and (end is None or time.thread_time() < end):
+        end, due, act = math.inf, -math.inf, batches.step if self.terms.in_batches else step
+        while not self.complete:
+            if time.monotonic() >= due:  # to ask for the processor's time takes long
+                if (now := time.thread_time()) >= end:
+                    return
+                due = time.monotonic() + end - now
             part = self.raw[self.done : self.done + self.terms.batch]
             made, state = act(self.terms, self._states[-1], part, self._randomness)
             self._made.append(made)
             self._states.append(state)
-            end = time.thread_time() + seconds if end is None else end
+            if math.isinf(end):
+                end, due = time.thread_time() + seconds, time.monotonic() + seconds
 
     def series(self) -> dict[str, Any]:
         """Of each event so far the release, NOTHING where nothing was, what an observer believes of it from the
         releases up to it (T, n), and its figures: what it costs stands at the first event of a batch."""
         terms, states = self.terms, self._states[1:]
         which, place = np.divmod(np.arange(self.done), terms.batch)
-        account, spent = (
-            joined([state.account for state in states]),
-            np.concatenate([one.spent for one in self._states]),
-        )
+        account = joined([state.account for state in states])
+        spent = np.concatenate([one.spent for one in self._states])
         if terms.in_batches:
             nothing = np.full(terms.batch, NOTHING, np.int64)
             codes = np.concatenate([nothing if sent is None else sent.codes for sent in self._made])
@@ -134,7 +144,14 @@ def picture_of(source: StudioSource, run: PictureRun) -> dict[str, Any]:
     decoded = terms.distortion.best_guess(series["beliefs"])
     shown = {name: [_short(value) for value in series[name].tolist()] for name in FIGURES}
     codes = {"raw": run.raw[: run.done], "released": series["released"], "decoded": decoded}
-    risk = _named(Risk.promised(terms))
+    risk, own = _judged(terms), [in_words(source, secret) for secret in terms.policy.secrets]
+    promised = replace(terms.policy, secrets=tuple(own)).sentences
+    about = [  # for policy.toml, which release, serve, bridge and Spark take with --policy
+        "Written by the page (`seqveil studio`); pass it to release, serve, bridge and spark with --policy.",
+        *risk["sentences"],
+        f"grade {risk['colour']}: {risk['why']}",
+    ]
+    odds = [_short(tracker.log_odds) for tracker in run.tracked]  # of the first secret, after each release
     return {
         "complete": run.complete,
         "done": run.done,
@@ -143,11 +160,11 @@ def picture_of(source: StudioSource, run: PictureRun) -> dict[str, Any]:
         "beliefs": shades(series["beliefs"]),
         "figures": {name: _short(value) for name, value in figures_of(source, run, series, decoded).items()},
         "risk": risk,
-        "promise": [f"{each[0].upper()}{each[1:]}." for each in _labelled(source, terms.policy).sentences] + [SEEDED],
-        "secret": _secret(source, run),
+        "promise": [f"{each[0].upper()}{each[1:]}." for each in promised] + [SEEDED],
+        "secret": {"about": words.about(own[0]), "epsilon": own[0].total, "odds": odds} if own else None,
         "unbounded": terms.unbounded,
         "mechanism": terms.mechanism.name,
-        "toml": policy_file(terms.policy, risk),
+        "toml": terms.policy.to_toml(about),
         "steps": steps(source),
     }
 
@@ -157,11 +174,12 @@ def _short(value: float | None) -> float | None:
     return float(f"{value:.6g}") if value is not None and math.isfinite(value) else None
 
 
-def _named(risk: Risk) -> dict[str, Any]:
+def _judged(terms: Terms) -> dict[str, Any]:
     """What a policy means for a person: sentences, a grade, and what to do about a bad one.
 
     The page has one secret and says elsewhere what it is about, so that no place stands there in degrees.
     """
+    risk = Risk.promised(terms)
     said = list(risk.sentences)
     for each in risk.secrets:
         said = [sentence.replace(f"secret {each.name},", "the secret,", 1) for sentence in said]
@@ -170,13 +188,8 @@ def _named(risk: Risk) -> dict[str, Any]:
     return {"colour": risk.grade.colour, "why": risk.grade.why, "sentences": said, "remedy": remedy}
 
 
-def _labelled(source: StudioSource, policy: Policy) -> Policy:
-    """The policy with the page's names for values in place of degrees and the middles of bins."""
-    return replace(policy, secrets=tuple(in_words(source, secret) for secret in policy.secrets))
-
-
 def in_words(source: StudioSource, secret: Secret) -> Secret:
-    """A secret with the page's names for its values."""
+    """A secret with the page's names for its values in place of degrees and the middles of bins."""
 
     def label(value: Any) -> str:
         """The page's name for a value."""
@@ -197,6 +210,8 @@ def figures_of(
     """What the events shown cost and disclosed; None where there is none, or no bound."""
     terms, truth, released = run.terms, run.raw[: run.done], series["released"]
     made, between = released >= 0, terms.distortion.between
+    begins = np.arange(0, run.done, terms.batch * terms.policy.block)
+    dry = begins[series["epsilons"][begins] == 0] if terms.budget.limited else begins[:0]
     return {
         "leakage": float(series["leakage"][-1]),
         "composition": float(series["spent"][-1]),
@@ -206,24 +221,8 @@ def figures_of(
         "decoded_error": float(between(truth, decoded).mean()),
         "silent_error": float(between(truth, source.guesses(terms.distortion, run.done)).mean()),
         "budget": terms.budget.exact_total,
-        "spent_at": _spent_at(terms, series["epsilons"]),
+        "spent_at": int(dry[0]) if dry.size else None,  # the first event for which a budget had nothing left
     }
-
-
-def _spent_at(terms: Terms, epsilons: Floats) -> int | None:
-    """The first event for which a budget had nothing left, if there is one."""
-    begins = np.arange(0, epsilons.size, terms.batch * terms.policy.block)
-    dry = np.flatnonzero(epsilons[begins] == 0) if terms.budget.limited else begins[:0]
-    return int(begins[dry[0]]) if dry.size else None
-
-
-def _secret(source: StudioSource, run: PictureRun) -> dict[str, Any] | None:
-    """The secret that is kept and its log odds after each release; None where nothing is declared."""
-    if not run.terms.secrets:
-        return None
-    secret = in_words(source, run.terms.secrets[0])
-    odds = [_short(tracker.log_odds) for tracker in run.tracked]
-    return {"about": words.about(secret), "epsilon": secret.total, "odds": odds}
 
 
 def shades(beliefs: Floats) -> str:
@@ -234,12 +233,6 @@ def shades(beliefs: Floats) -> str:
     """
     roots = np.sqrt(np.clip(beliefs, 0.0, 1.0))
     return base64.b64encode(np.rint(SHADES * roots).astype(np.uint8).tobytes()).decode()
-
-
-def policy_file(policy: Policy, risk: dict[str, Any]) -> str:
-    """The policy as `policy.toml`, which release, serve, bridge and Spark take with --policy."""
-    said = ["Written by the page (`seqveil studio`); pass it to release, serve, bridge and spark with --policy."]
-    return policy.to_toml([*said, *risk["sentences"], f"grade {risk['colour']}: {risk['why']}"])
 
 
 def steps(source: StudioSource) -> str:
@@ -298,11 +291,8 @@ def expected(terms: Terms) -> float:
     >>> little > 2 * much
     True
     """
-    if terms.guards:
-        return trials.simulate(terms, BRIEF, FEW).decoded_error
-    if terms.in_batches:
-        return trials.simulate(terms, max(BRIEF, terms.batch), FEW).decoded_error
-    size = (STEPS, MANY) if terms.distortion.is_hamming or terms.in_blocks else (BRIEF, FEW)
+    quick = not (terms.guards or terms.in_batches) and (terms.distortion.is_hamming or terms.in_blocks)
+    size = (STEPS, MANY) if quick else (max(BRIEF, terms.batch), FEW)
     return trials.simulate(terms, *size).decoded_error
 
 
@@ -326,3 +316,73 @@ def by_answer(source: StudioSource, terms: Terms) -> tuple[float | None, float |
     people = np.stack([*kinds[1], *kinds[0]])
     released = trials.release(terms, people, 1).released
     return errors_by_answer(terms, people, np.stack([released[k] for k in range(len(people))]))
+
+
+def attacked(source: StudioSource, terms: Terms, seed: int) -> dict[str, Any]:
+    """What an attacker finds out about the secret, or without one about single events, as JSON values.
+
+    People whom the model was not fitted to are released, and `sv.attack` tries them. What comes back is about all of
+    them together: no event of anybody, and no place in degrees.
+    """
+    import seqveil as sv
+
+    events = min(EVENTS, terms.secrets[0].length(None) or EVENTS) if terms.secrets else EVENTS
+    trait = terms.secrets[0].text if terms.secrets and terms.secrets[0].kind == "trait" else ""
+    if trait and not source.answers:
+        raise InputError("an attack on a trait needs everybody's label; load the file with its column")
+    people = [codes[:events] for codes in source.crowd[: None if terms.secrets else SINGLE]]
+    if len(people) < FEWEST:
+        raise InputError(f"an attack needs at least {FEWEST} people whom the model was not fitted to; load more data")
+    with needs_extra(*FILES):
+        import polars  # noqa: F401
+    released, charged = _released(terms, people, seed)
+    named = source.values[source.usual]
+    single = ever(tuple(named) if isinstance(named, list) else named, epsilon=None, window=1)
+    secret = terms.secrets[0] if terms.secrets else single
+    frames = [_rows(source.model, codes) for codes in (released, people[: len(released)])]
+    if trait:
+        labels = dict(enumerate(source.answers))
+        frames[1] = frames[1].with_columns(frames[1]["user"].replace_strict(labels, default=None).alias(trait))
+    value = "x,y" if source.model.alphabet.width == 2 else "value"
+    claimed = secret.total if terms.secrets else charged
+    [found] = sv.attack(*frames, model=source.model, secrets=secret, epsilon=claimed, seed=seed, value=value)
+    lines = [found.sentence]
+    if found.guess is not None:
+        shares = f"{found.guess.share_true:.1%} of those with it and {found.guess.share_false:.1%} of those without"
+        lines.append(f"the best guess, by {found.guess.attacker}, singles out {shares}")
+        lines += [text for text in [guess_means(found.guess.likelihood_ratio)] if text]
+    about = words.about(in_words(source, secret))
+    return {"about": about, "verdict": found.verdict, "people": len(released), "lines": lines}
+
+
+def _released(terms: Terms, people: Sequence[Ints], seed: int) -> tuple[list[Ints], float]:
+    """The releases of as many people as there is time for, and the most that any of them is charged."""
+    streams, end = CodeStreams(terms, randomness=SeededRandomness(seed)), time.process_time() + SECONDS
+    released: list[Ints] = []
+    for at in range(0, len(people), TOGETHER):
+        some = people[at : at + TOGETHER]
+        parts = [np.split(codes, range(terms.batch, codes.size, terms.batch)) for codes in some]
+        owners = [at + k for k, own in enumerate(parts) for _ in own]
+        raw = [part for own in parts for part in own]
+        made = streams.release(owners, raw if terms.in_batches else np.concatenate(raw))
+        codes = made.codes
+        if made.sent is not None:
+            both = zip(made.sent, raw, strict=True)
+            codes = np.concatenate([np.full(own.size, NOTHING) if sent is None else sent[1] for sent, own in both])
+        released += np.split(codes, np.cumsum([own.size for own in some])[:-1])
+        if time.process_time() > end and len(released) >= FEWEST:
+            break
+    return released, float(streams.accounts().epsilon_spent.max())
+
+
+def _rows(model: MarkovModel, people: Sequence[Ints]) -> Any:
+    """Codes as the rows of a frame, with the values that they stand for; none where nothing was released."""
+    import polars as pl
+
+    who, codes = np.repeat(np.arange(len(people)), [len(own) for own in people]), np.concatenate(people)
+    points, made = model.alphabet.points, codes >= 0
+    if model.alphabet.width == 2 and points is not None:
+        x, y = np.where(made, points[codes].T, np.nan)
+        return pl.DataFrame({"user": who, "x": x, "y": y}).with_columns(pl.col("x", "y").fill_nan(None))
+    shown = iter(model.alphabet.decode(codes[made]))
+    return pl.DataFrame({"user": who, "value": [next(shown) if each else None for each in made.tolist()]})

@@ -31,17 +31,9 @@ KINDS = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self' data: blob:",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-    )
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {  # that keep a browser to the page's own files
     "Content-Security-Policy": POLICY,
@@ -177,7 +169,11 @@ class _Page(BaseHTTPRequestHandler):
                 raise _Refusal(HTTPStatus.NOT_FOUND, "the page has no such answer")
             if kind != "application/json":
                 raise _Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "expected a body of application/json")
-            found: dict[str, Any] = getattr(self.server.studio, name)(_parsed(body))
+            try:
+                asked = json.loads(body)
+            except (ValueError, RecursionError):
+                raise _Refusal(HTTPStatus.BAD_REQUEST, "expected a body that is JSON") from None
+            found: dict[str, Any] = getattr(self.server.studio, name)(asked)
             return found
         except Gone as error:
             raise _Refusal(HTTPStatus.NOT_FOUND, str(error)) from None
@@ -198,10 +194,3 @@ class _Page(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(content)
-
-
-def _parsed(body: bytes) -> Any:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        raise _Refusal(HTTPStatus.BAD_REQUEST, "expected a body that is JSON") from None

@@ -34,37 +34,23 @@ LIKELY = 0.35  # times that a value proposed as a secret is expected in a window
 
 @dataclass(frozen=True, eq=False)
 class StudioSource:
-    """Streams with the model they are released under. The repr shows no data.
-
-    Parameters:
-        name, title, about: what it is called, and what it is in words.
-        model: how such streams usually run.
-        streams: codes of the people who can be shown.
-        crowd: codes of people whom an attack may try, none of whom the model was fitted to.
-        length: events of the longest stream there is, which is what "the whole stream" means.
-        event, unit: what an event and an error are called.
-        start: the policy that the page proposes, as plain values.
-        data, model_file: the files that the commands name.
-        columns: the options that name the columns of the data.
-        fit: the command that fits the model; empty where there is one.
-        answers: what each of the crowd answers to the model's trait, where that is known.
-    """
+    """Streams with the model they are released under. The repr shows no data."""
 
     name: str
     title: str
-    about: str
+    about: str  # what it is, in words
     model: MarkovModel = field(repr=False)
-    streams: Sequence[Ints] = field(repr=False)
-    crowd: Sequence[Ints] = field(repr=False)
-    length: int
-    event: str
-    unit: str
-    start: Mapping[str, Any]
-    data: str = "past.csv"
+    streams: Sequence[Ints] = field(repr=False)  # codes of the people who can be shown
+    crowd: Sequence[Ints] = field(repr=False)  # of people whom an attack may try; the model was fitted to none of them
+    length: int  # events of the longest stream there is, which is what "the whole stream" means
+    event: str  # what an event is called
+    unit: str  # what an error is called
+    start: Mapping[str, Any]  # the policy that the page proposes, as plain values
+    data: str = "past.csv"  # the file that the commands name
     model_file: str = "past.model"
-    columns: str = ""
-    fit: str = "seqveil fit past.csv -o past.model"
-    answers: Sequence[str | None] = field(default=(), repr=False)
+    columns: str = ""  # the options that name the columns of the data
+    fit: str = "seqveil fit past.csv -o past.model"  # the command that fits the model; empty where there is one
+    answers: Sequence[str | None] = field(default=(), repr=False)  # of the crowd to the model's trait, where known
 
     @cached_property
     def labels(self) -> list[str]:
@@ -80,14 +66,20 @@ class StudioSource:
 
     @cached_property
     def boxes(self) -> list[list[float]]:
-        """Left, bottom, right and top of every cell, where values are places: metres on the map, else as the data have
-        them; both begin at 0."""
+        """Left, bottom, right and top of every cell, where values are places: metres on a map, else as in the data."""
         alphabet = self.model.alphabet
         if isinstance(alphabet, Grid):
             x, y = (np.asarray(axis.edges) - axis.edges[0] for axis in (alphabet.x, alphabet.y))
             i, j = np.divmod(np.arange(alphabet.n), alphabet.y.n)
             return np.stack((x[i], y[j], x[i + 1], y[j + 1]), axis=1).round(6).tolist()
-        return _flat(alphabet).round(1).tolist() if isinstance(alphabet, Cells) else []
+        if not isinstance(alphabet, Cells):
+            return []
+        south, north, west, east = alphabet.boxes
+        scale = DEGREE * np.cos(np.radians((south + north) / 2))
+        left, low = wrapped(west - float(np.median(west))) * scale, south * DEGREE
+        left, low = left - left.min(), low - low.min()
+        flat = (left, low, left + (east - west) * scale, low + (north - south) * DEGREE)
+        return np.stack(flat, axis=1).round(1).tolist()
 
     @cached_property
     def values(self) -> list[Any]:
@@ -169,29 +161,14 @@ class StudioSource:
         read = secret.over(self.model.alphabet).read
         span = secret.length(self.model.alphabet.slots) or events
         for person, codes in enumerate(self.streams):
-            shown = codes[:events].tolist()
-            if any(
-                read(shown[begin : begin + span])
-                for begin in range(0, len(shown), span)
-                if begin == 0 or secret.repeats
-            ):
+            shown = codes[: events if secret.repeats else min(span, events)].tolist()
+            if any(read(shown[begin : begin + span]) for begin in range(0, len(shown), span)):
                 return person
         return 0
 
 
 def _far(metres: float) -> str:
     return f"{metres / 1000:.3g} km" if metres >= 1000 else f"{metres:.3g} m"
-
-
-def _flat(cells: Cells) -> Floats:
-    """The cells of a map on a plane, in metres from its south-west corner: (n, 4) left, bottom, right and top."""
-    south, north, west, east = cells.boxes
-    left = wrapped(west - float(np.median(west)))
-    scale = DEGREE * np.cos(np.radians((south + north) / 2))
-    x, width = left * scale, (east - west) * scale
-    y, height = south * DEGREE, (north - south) * DEGREE
-    x, y = x - x.min(), y - y.min()
-    return np.stack((x, y, x + width, y + height), axis=1)
 
 
 @dataclass(frozen=True)

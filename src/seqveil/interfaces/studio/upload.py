@@ -50,19 +50,13 @@ SAID_HERE = {
 
 @dataclass(frozen=True)
 class UploadChoice:
-    """What somebody chose for a file; what is empty is left to `inspect`.
-
-    Parameters:
-        user, value, time: columns; two of the value, as in x,y, are places.
-        trait: a column with one label for each person, which may be kept secret.
-        cut: into cells of so many metres, so many bins, or so many cells a side.
-    """
+    """The columns that somebody chose for a file; what is empty is left to `inspect`."""
 
     user: str = ""
-    value: str = ""
+    value: str = ""  # two, as in x,y, are places
     time: str = ""
-    trait: str = ""
-    cut: float | None = None
+    trait: str = ""  # one label for each person, which may be kept secret
+    cut: float | None = None  # into cells of so many metres, so many bins, or so many cells a side
 
     @classmethod
     def of(cls, given: Any) -> UploadChoice:
@@ -113,7 +107,15 @@ class Upload:
         """The options of a fit that `seqveil inspect` proposes with these columns, cut as chosen, and what it says."""
         found = inspect(self.table, **chosen.columns)
         said = [(name, _here(text)) for name, text in found.lines() if name not in ("column", "next")]
-        return _cut(found.options, chosen.cut) | ({"trait": chosen.trait} if chosen.trait else {}), said
+        options, cut = dict(found.options), chosen.cut
+        if cut is not None and "cell_metres" in options:
+            options["cell_metres"] = cut
+        elif cut is not None and "grid" in options:
+            options["grid"] = f"{int(cut)}x{int(cut)}"
+        elif cut is not None:
+            options = {name: value for name, value in options.items() if name not in ("bins", "other")}
+            options["levels"] = int(cut)
+        return options | ({"trait": chosen.trait} if chosen.trait else {}), said
 
     def describe(self, chosen: UploadChoice) -> dict[str, Any]:
         """What the page shows before the file is used: columns that can be chosen, what was found, what is amiss."""
@@ -142,17 +144,6 @@ class Upload:
             raise DataError(_here(str(error))) from None
 
 
-def _cut(options: dict[str, Any], cut: float | None) -> dict[str, Any]:
-    """The options with the cut that somebody chose in place of the one that was proposed."""
-    if cut is None:
-        return options
-    if "cell_metres" in options:
-        return options | {"cell_metres": cut}
-    if "grid" in options:
-        return options | {"grid": f"{int(cut)}x{int(cut)}"}
-    return {name: value for name, value in options.items() if name not in ("bins", "other")} | {"levels": int(cut)}
-
-
 def _here(text: str) -> str:
     """What `seqveil inspect` says, with what the page offers in place of the options of the command line."""
     for there, here in SAID_HERE.items():
@@ -174,14 +165,19 @@ def loaded(
     events, codes, alphabet = upload.events(options, model)
     names, who = np.unique(events.users.cast(str).to_numpy(), return_inverse=True)
     trait = chosen.trait or ("" if model is None or model.trait is None else model.trait.name)
-    labels = _labels(upload, events, trait, names) if chosen.trait or trait in upload.table.frame.columns else None
+    labels: NDArray[Any] | None = None  # of each person in the column of the trait; None for those without
+    if chosen.trait or trait in upload.table.frame.columns:
+        own = {str(user): label for user, label in answers_of(upload.table, events.reading, trait).items()}
+        labels = np.array([own.get(person) for person in names], object)
     apart = model is None and names.size >= FEW
     shown = np.arange(names.size) % SHARE == SHARE - 1 if apart else np.ones(names.size, bool)
     chain, how = model, "the model given"
-    if chain is None:
+    if chain is None:  # as `seqveil fit` makes it
         fitted = ~shown if apart else shown
-        own = np.unique(who[fitted[who]], return_inverse=True)[1]
-        chain = _fitted(own, codes[fitted[who]], alphabet, trait, labels[fitted] if labels is not None else None)
+        rows = fitted[who]
+        people = np.unique(who[rows], return_inverse=True)[1]
+        labelled = None if labels is None else (trait, labels[fitted].tolist())
+        chain = fit_codes(people, codes[rows], alphabet, trait=labelled)
         how = "a model, itself not private, fitted to "
         how += f"{int((~shown).sum())} people; the others are shown" if apart else "them"
     grouped = np.split(codes[np.argsort(who, kind="stable")], np.bincount(who).cumsum()[:-1])
@@ -191,27 +187,11 @@ def loaded(
     about = f"{who.size:,} events of {names.size:,} people, {alphabet.n:,} symbols, under {how}. "
     about += f"It was {said_of_check(chain)}"
     crowd = [grouped[k] for k in kept[:CROWD]]
+    data, made = shlex.quote(upload.file), shlex.quote(file or f"{upload.title.split('.')[0] or 'data'}.model")
+    columns = option_words({name: options[name] for name in USUAL if name in options})
+    fit = "" if file else f"seqveil fit {data} -o {made}{option_words(options)}"  # where no model is given
     return StudioSource(
         name, upload.title, about, chain, crowd[:MOST_STREAMS], crowd, max(map(len, grouped)), "event",
         *proposed(chain), answers=() if labels is None else labels[kept[:CROWD]].tolist(),
-        **_commands(upload, options, file),
+        data=data, model_file=made, columns=columns, fit=fit,
     )  # fmt: skip
-
-
-def _labels(upload: Upload, events: Events, trait: str, names: NDArray[Any]) -> NDArray[Any]:
-    """The label of each person in the column of a trait; None where there is none."""
-    found = {str(user): label for user, label in answers_of(upload.table, events.reading, trait).items()}
-    return np.array([found.get(name) for name in names], object)
-
-
-def _fitted(who: Ints, codes: Ints, alphabet: Symbols, trait: str, labels: NDArray[Any] | None) -> MarkovModel:
-    """The model that `seqveil fit` makes of these people; with labels the one whose types answer for the trait."""
-    return fit_codes(who, codes, alphabet, trait=None if labels is None else (trait, labels.tolist()))
-
-
-def _commands(upload: Upload, options: Mapping[str, Any], model: str) -> dict[str, Any]:
-    """What the commands call the files, and the one that fits, where no model is given."""
-    data, made = shlex.quote(upload.file), shlex.quote(f"{upload.title.split('.')[0] or 'data'}.model")
-    columns = option_words({name: options[name] for name in USUAL if name in options})
-    fit = "" if model else f"seqveil fit {data} -o {made}{option_words(options)}"
-    return {"data": data, "columns": columns, "model_file": shlex.quote(model) if model else made, "fit": fit}
