@@ -47,11 +47,11 @@ def test_what_is_asked_implies_every_promise(case, longest):
         plan = ahead(model, CASES[case])
         for step in (0, 3, 17, 40):
             live = np.arange(step + 1, LONG + 1)
-            chosen, epsilons = cover(plan).at(live, step)
+            chosen, epsilons = cover(plan).at(step)
             asked, left = asked + chosen.size, left + live.size - chosen.size
             assert (epsilons <= plan.aim).all()
-            rows = [asked_rows(plan, T, step, e) for T, e in zip(live[chosen], epsilons, strict=True)]
-            for window in np.delete(live, chosen)[:: plan.values].tolist():
+            rows = [asked_rows(plan, T, step, e) for T, e in zip(chosen, epsilons, strict=True)]
+            for window in np.setdiff1d(live, chosen)[:: plan.values].tolist():
                 for pair, row in enumerate(asked_rows(plan, window, step, plan.secret.epsilon)):
                     mixed = np.array([each[pair] for each in rows]).T
                     scale = np.abs(mixed).max(1) + 1e-12

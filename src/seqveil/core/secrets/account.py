@@ -57,7 +57,8 @@ class WindowAccount:
 
     `log_odds` is log B (for a joint secret the log of the largest ratio Pr(y|v)/Pr(y|v')); `lowest` and `highest` are
     its extremes over all times so far, the beginning (0) included, rounded outward. `prior` and `posterior` are Pr(E)
-    (a tuple of all values' for a joint secret).
+    (a tuple of all values' for a joint secret). Of a stream that may end at any time, they are the extremes over all
+    windows that end with an event so far or with a later one.
     """
 
     first: int  # number of its first event, from 0
@@ -278,14 +279,12 @@ class TrackedSecret:
         now[0, 0] = filtering.start(model, 1)[0]
         now = _gathered(now, automata.target(0), automata.size)
         ended = np.zeros((1, 0, plan.values, rows, model.size))
+        live = WindowRecords.coming(plan, unseen, unseen[None], 0, 0, 0.0)
         if plan.family:
-            found = WindowRecords.fresh(np.arange(1, plan.longest + 1), plan.family_priors, 1)
-            live = found[:, (found.index[0] <= (plan.limit or 0)) & ((plan.family_priors > 0).sum(1) > 1)]
-        else:
-            live = found = WindowRecords.coming(plan, unseen, unseen[None], 0, 0, 0.0)
+            live = live[:, :0]
         if not plan.length:  # a trait: over before the stream began
             ended = (plan.at_start[:, None] * now[:, None])[:, None]
-        first, nobody = found[:, found.index[0] == plan.holding(0)], np.zeros(1, bool)
+        first, nobody = live[:, live.index[0] == plan.holding(0)], np.zeros(1, bool)
         nothing = WindowRecords.fresh(np.full(1, -1), np.full((1, plan.values), 1.0 / plan.values), 1)
         made = cls(plan, memory, automata, which, 0, now, unseen, ended, live, first, nothing, nobody, kept)
         return made if len(first.index[0]) else replace(made, current=made._known_before(1))
@@ -334,6 +333,11 @@ class TrackedSecret:
         parts += [(self.states[:, None] * plan.before.at(wait)[:, None])[:, None] for wait in waits]
         return self._shown(np.concatenate(parts, axis=1))
 
+    def family_masses(self, windows: Ints) -> Floats:
+        """Pr(v, Z_k = z | y_<k) for windows "the first T events" (W,): (B, W, V, Z)."""
+        places = np.arange(self.automata.size)[:, None] // self._each * self.ahead.model.n + self.ahead.model.newest
+        return self.ahead.by_source(filtering.clear(self.now), self._own, places, windows - self.step - 1)
+
     def _within(self, left: Ints) -> Iterator[Floats]:
         """Distributions (B, L, V, M, S) of windows in progress that have so many events left."""
         if not left.size:
@@ -357,12 +361,30 @@ class TrackedSecret:
         """The accounts after releases with these columns Q(y|·) (B, M, n), each with 1 as its largest number."""
         plan, flat = self.ahead, columns.reshape(len(columns), -1)
         marginal = (self.belief * flat).sum(1)
-        posterior = (self.masses * flat[:, None, None]).sum(3)
-        posterior = posterior / np.maximum(posterior.sum(2, keepdims=True), filtering.TINY)
         everything = self.disclosed_all | (marginal == 0)
-        found = self.records.after(posterior, self.rows * plan.error(self.step + 1), everything)
-        held = replace(self, records=found, current=self._holding(found), disclosed_all=everything)
+        if plan.family:
+            found, current = self.records, self._whenever(columns, everything)
+        else:
+            posterior = (self.masses * flat[:, None, None]).sum(3)
+            posterior = posterior / np.maximum(posterior.sum(2, keepdims=True), filtering.TINY)
+            found = self.records.after(posterior, self.rows * plan.error(self.step + 1), everything)
+            current = self._holding(found)
+        held = replace(self, records=found, current=current, disclosed_all=everything)
         return held._moved(columns, marginal == 0)._retired()
+
+    def _whenever(self, columns: Floats, everything: Mask) -> WindowRecords:
+        """The window that ends with the event just released, with extremes over all that end then or later."""
+        plan, model = self.ahead, self.ahead.model
+        shown = columns[:, np.arange(self.automata.size) // self._each][:, :, model.newest]
+        posterior, ratios = plan.family_odds(filtering.clear(self.now) * shown, self._own, self.step)
+        error, known = self.rows * plan.error(self.step + 1), self._known_before(len(columns))
+        before = replace(known, lowest=self.current.lowest, highest=self.current.highest)
+        current = before.after(posterior[:, None], error, everything) if self.step + 1 in plan.open else before
+        with np.errstate(divide="ignore"):
+            odds = np.log(ratios)
+        room = np.where(np.isinf(odds), 0.0, error + 8 * UNIT * np.abs(odds))
+        low, high = odds[:, :1] - room[:, :1], odds[:, 1:] + room[:, 1:]
+        return replace(current, lowest=np.minimum(current.lowest, low), highest=np.maximum(current.highest, high))
 
     def _holding(self, found: WindowRecords) -> WindowRecords:
         """The window that holds the event just released; the only one where windows do not repeat."""
@@ -370,7 +392,7 @@ class TrackedSecret:
         there = found.index.max(0, initial=-1) == window
         if there.any():
             return found[:, there]
-        if plan.family or (plan.repeats and (plan.offset + self.step) % plan.length == 0):
+        if plan.repeats and (plan.offset + self.step) % plan.length == 0:
             return self._known_before(len(found.index))
         return self.current
 
@@ -393,12 +415,9 @@ class TrackedSecret:
         given = columns[:, rows].reshape(-1, model.n)
         moved = filtering.carry(model, distributions.reshape(-1, model.size), given).reshape(distributions.shape)
         now, ended, step = moved[:, :size], moved[:, size:].reshape(self.ended.shape), self.step + 1
-        found, gone, place = self.records, self.gone, plan.offset + step
-        over = plan.length and (place % plan.length == 0 if plan.repeats else place == plan.length)
-        if plan.family:
-            last = found.index[0] == step
-            gone, found = gone.and_then(found[:, last]).worst(self.ahead.secret.sides), found[:, ~last]
-        elif over and (found.index == plan.holding(self.step)).any():
+        place = plan.offset + step
+        over = plan.length and (place % plan.length == 0 if plan.repeats else place == plan.length and not plan.family)
+        if over and (self.records.index == plan.holding(self.step)).any():
             ended = np.concatenate([ended, self._by_value(now)[:, None]], axis=1)
         if self.rows > 1 and ended.size:
             each = ended.reshape(-1, self.rows, model.size)
@@ -408,7 +427,7 @@ class TrackedSecret:
         if ended.size:
             whole = np.asarray(filtering.clear(ended).reshape(users, len(ended[0]), -1).sum(2))
             ended = filtering.shared(ended, np.where(whole > 0, whole, 1.0)[:, :, None, None, None])
-        made = replace(self, step=step, now=now, ended=ended, records=found, gone=gone)
+        made = replace(self, step=step, now=now, ended=ended)
         return made._with_coming(plan.furthest(self.step) + 1) if plan.repeats else made
 
     def _with_coming(self, begin: int) -> TrackedSecret:
@@ -541,13 +560,26 @@ class SecretTracker:
         return np.add.reduce(self._users.belief[self._row].reshape(-1, self.model.n), 0)
 
     @property
+    def _open(self) -> Ints:
+        """Numbers of the windows "the first T events" that are not over."""
+        return self.ahead.open[self.ahead.open > self.step]
+
+    @property
     def masses(self) -> Floats:
         """Pr(v, Z_k = z | y_<k) for every live window, over, in progress or coming: (W, V, Z)."""
+        if self.ahead.family:
+            return self._users.take([self._row]).family_masses(self._open)[0]
         return self._users.masses[self._row][self._users.records.index[self._row] >= 0]
 
     @property
     def records(self) -> WindowRecords:
         """Of the live windows: number (1, W), prior and posterior (1, W, V), log odds and their extremes."""
+        if self.ahead.family:
+            current, windows = self._users.current[[self._row]], self._open
+            fresh = WindowRecords.fresh(windows, self.ahead.family_priors[windows - 1], 1)
+            extremes = (np.repeat(each, windows.size, 1) for each in (current.lowest, current.highest))
+            posterior = self.masses.sum(2)[None]
+            return WindowRecords(fresh.index, fresh.prior, posterior, log_odds(posterior, fresh.prior), *extremes)
         found = self._users.records[[self._row]]
         return found[:, found.index[0] >= 0]
 

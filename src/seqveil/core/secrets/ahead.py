@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core import filtering
+from seqveil.core.compiled import compiled, form, in_parts
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import UNIT, Floats, Ints
 from seqveil.core.model import MarkovModel
@@ -38,6 +39,7 @@ MARGIN = 1e-9  # kernels aim at ε(1-MARGIN), so that what later releases tell m
 CERTAIN = 1e-12
 FAINTEST = 1e-280  # a window whose value is less likely than that cannot be counted in floating point
 MEMORY = 200_000_000  # bytes of tables kept; beyond, every √count-th is kept and the others are swept again
+TILE = 128  # windows whose numbers are added at once
 _WINDOWS_TRIED = 64
 
 
@@ -324,6 +326,68 @@ class Ahead:
         parts = [(block * distribution).sum((2, 3)) for block in self.inside.blocks(0, self.length)]
         return np.concatenate(parts)
 
+    @cached_property
+    def open(self) -> Ints:
+        """The T of all windows "the first T events" that are promised and about which something can be disclosed."""
+        windows = np.flatnonzero((self.family_priors > 0.0).sum(1) > 1) + 1
+        return windows[windows <= (self.limit or 0)]
+
+    @cached_property
+    def _scales(self) -> Floats:
+        """1/Pr(v) of all windows of a family, 0 where nothing can be disclosed: (V, T)."""
+        priors, scales = self.family_priors[self.open - 1].T, np.zeros(self.family_priors.T.shape)
+        scales[:, self.open - 1] = np.where(priors > 0.0, 1.0 / np.where(priors > 0.0, priors, 1.0), 0.0)
+        return scales
+
+    def _laid(self, start: int, stop: int) -> Iterator[tuple[int, Floats]]:
+        """The tables for start..stop-1 events to come, in stacks (V, A, S, L) that lie by events; where each begins."""
+        if self.inside.held:
+            yield start, self._whole[..., start:stop]
+            return
+        for block in self.inside.blocks(start, stop):
+            yield start, np.ascontiguousarray(np.moveaxis(block, 0, -1))
+            start += len(block)
+
+    @cached_property
+    def _whole(self) -> Floats:
+        return np.ascontiguousarray(np.moveaxis(self.inside.block(0), 0, -1))
+
+    def family_odds(self, joint: Floats, own: Ints, step: int) -> tuple[Floats, Floats]:
+        """What a release as event number `step` says about the windows that end with it or later.
+
+        `joint` (B, R, S) is the probability of the automata's and the chain's state and of the release, `own` (R,) the
+        state of the secret's automaton. The distribution (B, V) of the value of the window that ends now, and the least
+        and the largest e^(log odds) of any, 1 among them: (B, 2).
+        """
+        first, ratios = np.zeros((len(joint), self.values)), np.ones((len(joint), 2))
+        code, scales = form(_extremes, len(joint)), self._scales
+        for begin, tables in self._laid(0, int(self.open.max(initial=step)) - step):
+            last = begin + tables.shape[-1]
+            in_parts(
+                len(joint),
+                lambda part, tables=tables, some=scales[:, step + begin : step + last]: code(  # type: ignore[misc]
+                    joint[part], tables, own, some, ratios[part]
+                ),
+                joint[0].size,
+            )
+        now = np.add.reduce(joint, 2)
+        for state, value in enumerate(self.automaton.labels[own].tolist()):
+            first[:, value] += now[:, state]
+        return first / np.maximum(first.sum(1, keepdims=True), filtering.TINY), ratios
+
+    def by_source(self, joint: Floats, own: Ints, places: Ints, left: Ints) -> Floats:
+        """Sums of Pr(v | state) over distributions (B, R, S), by the source at `places` (R, S), for windows of a family
+        with so many events left (W,): (B, W, V, Z)."""
+        width, parts = int(places.max()) + 1, []
+        for begin, tables in self._laid(int(left.min(initial=0)), int(left.max(initial=-1)) + 1):
+            wanted = left[(left >= begin) & (left < begin + tables.shape[-1])] - begin
+            chosen = np.ascontiguousarray(tables[..., wanted])
+            sums = np.zeros((len(joint), self.values, width, wanted.size))
+            form(_by_source, len(joint))(joint, chosen, own, places, sums)
+            parts.append(sums)
+        none = np.zeros((len(joint), self.values, width, 0))
+        return np.ascontiguousarray(np.moveaxis(np.concatenate([none, *parts], axis=3), 3, 1))
+
     def error(self, step: int) -> float:
         """Relative error, from above, of any ratio of two probabilities of this secret after `step` releases.
 
@@ -356,6 +420,54 @@ class Ahead:
                 f"the model makes the secret, its opposite, or a combination of answers less likely than {FAINTEST:g} "
                 "from the first window on, and such odds cannot be counted; choose another window, or smooth the model"
             )
+
+
+@compiled
+def _extremes(joint: Any, tables: Any, own: Any, scales: Any, ratios: Any) -> None:
+    """Widen the extremes of each user's odds (B, 2) by those of windows whose tables lie side by side: (V, A, S, L).
+
+    Numbers of many windows are added at once, those of one window in the order of the states: the same bits for
+    everybody, compiled or not.
+    """
+    values, count, rows, states = len(tables), tables.shape[3], joint.shape[1], joint.shape[2]
+    sums, part = np.zeros((values, TILE)), np.zeros(TILE)
+    for begin in range(0, count, TILE):
+        size = min(TILE, count - begin)
+        for user in range(len(joint)):
+            sums[:] = 0.0
+            for v in range(values):
+                for r in range(rows):
+                    for s in range(states):
+                        chance = joint[user, r, s]
+                        if chance > 0.0:
+                            np.multiply(tables[v, own[r], s, begin : begin + size], chance, part[:size])
+                            np.add(sums[v, :size], part[:size], sums[v, :size])
+            for k in range(size):
+                most, least, seen = 0.0, np.inf, 0
+                for v in range(values):
+                    lift = sums[v, k] * scales[v, begin + k]
+                    if values == 2:
+                        most, least = (lift, least) if v == 1 else (most, lift)
+                    elif scales[v, begin + k] > 0.0:
+                        most, least = max(most, lift), min(least, lift)
+                    seen += 1 if scales[v, begin + k] > 0.0 else 0
+                if seen > 1:
+                    ratio = most / least if least > 0.0 else np.inf
+                    ratios[user, 0], ratios[user, 1] = min(ratios[user, 0], ratio), max(ratios[user, 1], ratio)
+
+
+@compiled
+def _by_source(joint: Any, tables: Any, own: Any, places: Any, sums: Any) -> None:
+    """Fill in the sums (B, V, Z, W) of tables (V, A, S, W) over distributions (B, R, S), by source."""
+    part = np.zeros(sums.shape[3])
+    for user in range(len(joint)):
+        for v in range(len(tables)):
+            for r in range(joint.shape[1]):
+                for s in range(joint.shape[2]):
+                    chance = joint[user, r, s]
+                    if chance > 0.0:
+                        np.multiply(tables[v, own[r], s], chance, part)
+                        np.add(sums[user, v, places[r, s]], part, sums[user, v, places[r, s]])
 
 
 class Answered(Ahead):

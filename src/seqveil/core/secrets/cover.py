@@ -36,7 +36,7 @@ class Cover:
 
     def __init__(self, plan: Ahead) -> None:
         limit, values = plan.limit or plan.longest, plan.values
-        windows = np.arange(limit + 1)
+        windows, self._open = np.arange(limit + 1), plan.open
         levels = np.array([(k & -k).bit_length() - 1 for k in range(limit + 1)])
         self.epsilons = plan.aim * (1.0 - SHARE * levels / LEVELS)
         self.asked_for = np.full(limit + 1, limit)
@@ -56,10 +56,10 @@ class Cover:
             self._search(windows[levels == level], 1 << level)
         del self._tables
 
-    def at(self, windows: Ints, step: int) -> tuple[Ints, Floats]:
-        """Which of these windows (W,) are asked about at an event, and the ε of each."""
-        chosen = np.flatnonzero(windows - step - 1 <= self.asked_for[windows])
-        return chosen, self.epsilons[windows[chosen]]
+    def at(self, step: int) -> tuple[Ints, Floats]:
+        """Which windows (W,) are asked about at an event, and the ε of each."""
+        chosen = self._open[(self._open > step) & (self._open - step - 1 <= self.asked_for[self._open])]
+        return chosen, self.epsilons[chosen]
 
     def _search(self, windows: Ints, apart: int) -> None:
         """Find the event for all windows of a level: next to where it was for the last one."""

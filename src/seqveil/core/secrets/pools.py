@@ -58,7 +58,9 @@ ONE = float(DENOMINATOR)
 STEPS = 200  # of the simplex method; some six are taken
 NEAR = 1e-13
 SMALL = 2.0**33  # a weight of which rounding takes more than one part in 10^10
-ROUNDING = 1e-11  # by so much labels may miss a box in all, before it is aimed at once more
+ROUNDING = 1e-11  # by so much of it labels may miss a box in all, before it is aimed at once more
+TRIES = 2  # windows that are tried as the first to be kept, where the others cost much
+SLIGHT = 0.005  # of all symbols: what others may cost
 GROUPS = 64  # of symbols alike, the latest, that one more is compared with
 DUST = 1e-11  # shares of a source that are rounding, not a choice
 TINY = 1e-300
@@ -72,7 +74,7 @@ def pooled(
     """The kernel of least error for one window; False where nothing would be released as it is.
 
     Parameters:
-      belief, yes: β(z) and β(z) σ(z), (Z,).
+      belief, yes: β(z) and β(z) σ(z), (Z,), of E or, where that is rarer, of not E.
       noise: (M·M,) the probability of m̃ (second) given m; the identity where nothing is asked of the dial.
       shares: (4·Z,) filled with the parts of each row: as it is, by either distribution, by the marginal.
       spread: (3·n,) filled with the distributions of labels.
@@ -449,51 +451,90 @@ def _followed(n: int, rows: int, parts: int, shares: Any, spread: Any, after: An
 @compiled
 def in_turn(
     belief: Any, yes: Any, low: Any, high: Any, n: int, rows: int, noise: Any, turns: int, shares: Any, spread: Any
-) -> int:
-    """The closed form for the window that would be broken most, then for up to `turns` - 1 others that still are.
+) -> int:  # fmt: skip
+    """The closed form for one window, then for up to `turns` - 1 others that are still broken, the most broken first.
 
-    How many parts besides the first the shares have; 0 where there is no such kernel.
+    The first is the one that would be broken most. What is released right for one window alone bounds what can be for
+    all: where much less is left after the others, those that would be broken next to most are tried as the first, and
+    the kernel that releases most symbols right is taken. How many parts besides the first the shares have; 0 where
+    there is no such kernel.
     """
-    windows, window, most = len(low), -1, 0.0
+    windows, size = len(low), n * rows
+    needs, found, best, bound, alone = reals(windows), 0, 0.0, 1.0, reals(1)
     for w in range(windows):
-        need = _broken(belief, yes[w], low[w], high[w], n, rows)
-        if need > most:
-            window, most = w, need
-    if window < 0:
-        return 3 if pooled(belief, belief, 0.0, 1.0, n, rows, noise, shares, spread) else 0
-    if not pooled(belief, yes[window], low[window], high[window], n, rows, noise, shares, spread):
+        needs[w] = _broken(belief, yes[w], low[w], high[w], n, rows)
+    kept, labels = reals((3 * turns + 1) * size if windows > 1 and turns > 1 else 0), reals(3 * turns * n)
+    for attempt in range(TRIES):
+        window, most = -1, 0.0
+        for w in range(windows):
+            if needs[w] > most:
+                window, most = w, needs[w]
+        if attempt and window < 0:
+            break
+        parts = _beginning_with(window, belief, yes, low, high, n, rows, noise, turns, shares, spread, alone)
+        if parts == 3 or windows <= 1 or turns == 1:
+            return parts
+        needs[window] = 0.0
+        right = _right(belief, n, rows, parts, shares, spread) if parts else 0.0
+        bound = min(bound, alone[0])
+        if right > 0.0 and right >= bound - SLIGHT:
+            return parts
+        if right > best:
+            found, best = parts, right
+            for k in range((parts + 1) * size):
+                kept[k] = shares[k]
+            for k in range(parts * n):
+                labels[k] = spread[k]
+    for k in range((found + 1) * size if found else 0):
+        shares[k] = kept[k]
+    for k in range(found * n):
+        spread[k] = labels[k]
+    return found
+
+
+@compiled
+def _beginning_with(
+    window: int, belief: Any, yes: Any, low: Any, high: Any, n: int, rows: int, noise: Any, turns: int, shares: Any,
+    spread: Any, alone: Any,
+) -> int:  # fmt: skip
+    """The closed form for this window (-1: for none), then in turn for those that are still broken most.
+
+    `alone` (1,) is filled with the mass that is released right for the first window alone.
+    """
+    weights, lo, hi = (belief, 0.0, 1.0) if window < 0 else (yes[window], low[window], high[window])
+    if not pooled(belief, weights, lo, hi, n, rows, noise, shares, spread):
         return 0
-    if turns == 1 or windows == 1:
+    windows = len(low)
+    if turns == 1 or windows <= 1:
         return 3
     parts, done, mass, secret, chosen = 3, wholes(windows), reals(n), reals(n), reals(n)
-    after, labels, alone = reals(4 * n), reals(3 * n), reals(1)
-    alone[0] = 1.0
+    after, labels, as_it_is = reals(4 * n), reals(3 * n), reals(1)
+    as_it_is[0], alone[0] = 1.0, _right(belief, n, rows, 3, shares, spread)
     for w in range(windows):
-        done[w] = 0
-    done[window] = 1
-    for _ in range(turns - 1):
-        window, most = -1, ROUNDING
+        done[w] = 1 if w == window else 0
+    for turn in range(turns):
+        window, most = -1, 0.0
         _released_as(belief, n, rows, parts, shares, spread, mass)
         for w in range(windows):
             if not done[w]:
                 _released_as(yes[w], n, rows, parts, shares, spread, secret)
                 need = _broken(mass, secret, low[w], high[w], n, 1)
-                if need > most:
+                if need > most and need > ROUNDING * (low[w] if low[w] > 0.0 else high[w]):
                     window, most = w, need
                     for y in range(n):
                         chosen[y] = secret[y]
         if window < 0:
-            break
-        if not pooled(mass, chosen, low[window], high[window], n, 1, alone, after, labels):
+            return parts
+        if turn == turns - 1 or not pooled(mass, chosen, low[window], high[window], n, 1, as_it_is, after, labels):
             return 0
         _followed(n, rows, parts, shares, spread, after, labels)
         parts, done[window] = parts + 3, 1
-    return parts if parts == 3 or _right(belief, n, rows, parts, shares, spread) else 0
+    return 0
 
 
 @compiled
-def _right(belief: Any, n: int, rows: int, parts: int, shares: Any, spread: Any) -> bool:
-    """Whether more symbols are released right than if the likeliest one were released whatever the truth is."""
+def _right(belief: Any, n: int, rows: int, parts: int, shares: Any, spread: Any) -> float:
+    """The mass that is released right; 0 where that is no more than if the likeliest were released whatever is true."""
     size, right, most = n * rows, 0.0, 0.0
     for x in range(n):
         whole = 0.0
@@ -503,7 +544,7 @@ def _right(belief: Any, n: int, rows: int, parts: int, shares: Any, spread: Any)
             for part in range(parts):
                 right += belief[z] * shares[(part + 1) * size + z] * spread[part * n + x]
         most = max(most, whole)
-    return right > most
+    return right if right > most else 0.0
 
 
 @compiled

@@ -362,14 +362,20 @@ def released(
     count, size, nobody = len(users), dial.n * dial.rows, np.full(len(users), -1)
     binding = np.concatenate([one.binding for one in asked], axis=1)
     there = binding.any(0)  # windows that are not asked of a user ask for nothing of them, whoever else is there
-    yes, low, high = (
-        np.concatenate([getattr(one, name) for one in asked], 1)[:, there] for name in ("yes", "low", "high")
+    weights, low, high = (
+        np.concatenate([getattr(one, name) for one in asked], 1)[:, there] for name in ("weights", "low", "high")
     )
-    low, high = np.where(binding[:, there], low, 0.0), np.where(binding[:, there], high, 2.0)
+    if not binding.all():
+        asks = binding[:, there]
+        weights, low, high = (
+            np.where(asks[..., None], weights, 0.0),
+            np.where(asks, low, 0.0),
+            np.where(asks, high, 1.0),
+        )
     pairs = [np.where(one.binding[:, :, None, None], one.promised, 0.0)[:, one.binding.any(0)] for one in asked]
     promised = np.concatenate([each.reshape(count, -1, size) for each in pairs], axis=1)
     numbers = dial.n, dial.rows, dial.noise.ravel(), dial.ratio, TURNS if len(asked) == 1 else 1
-    inputs = asked[0].belief, yes, low, high, promised
+    inputs = asked[0].belief, weights, low, high, promised
     draws = (nobody if each is None else each for each in (sources, uniforms, given))
     codes, columns, status = np.zeros(count, np.int64), np.zeros((count, size), np.int64), np.zeros(count, np.int64)
     row_by_row(release_each, numbers, (*inputs, *draws), (codes, columns, status))

@@ -54,13 +54,13 @@ START = 0.5  # share of ε that a window of known length begins with
 REMEMBERING = 0.7  # the same where kernels go by what is remembered, which spend less early
 FIRST = 0.2  # share of ε that the first event may reveal about a trait, whose events nobody can count beforehand
 OPENING = 4.0  # events in which half of what is left of it opens
-TURNS = 3  # windows of one secret that are kept one after another; more at once are for the program
+TURNS = 8  # windows of one secret that are kept one after another; more at once are for the program
 WRITABLE = 25_000_000  # numbers of a table that is written out in full
 ONE = float(DENOMINATOR)
 
 
 def schedule(tracker: TrackedSecret) -> Floats:
-    """The ε aimed at now for every live window of a secret (B, W): all of it for windows whose end is unknown.
+    """The ε aimed at now for every live window of a secret (B, W).
 
     What is spent early is missed later: a window of known length may move its odds by e^(ε/2) at its first event, by
     e^ε at its last, and linearly in between. Windows of N events that follow one another keep 1/(2√N) of ε at their
@@ -70,8 +70,6 @@ def schedule(tracker: TrackedSecret) -> Floats:
     go on that say nothing of it. All this is public, so it costs nothing.
     """
     plan, windows = tracker.ahead, tracker.records.index
-    if plan.family:
-        return np.full(windows.shape, plan.aim)
     if not plan.length:  # a trait: all of a person's events, however many will come
         return np.full(windows.shape, plan.aim * (1.0 - (1.0 - FIRST) * 0.5 ** (tracker.step / OPENING)))
     events = plan.offset + tracker.step - windows * plan.length
@@ -149,10 +147,10 @@ class AskedOfUsers:
 
     belief: Floats  # (B, Z)
     promised: Floats  # (B, W, P, Z) for every pair of values
-    aimed: Floats  # the same
+    aimed: Floats  # the same, before they are made as loose as it takes
     binding: NDArray[np.bool_]  # (B, W): some source, released as it is, could break it
-    yes: Floats  # (B, W, Z) Pr(E, Z = z | y_<k), for a secret that is true or not
-    low: Floats  # (B, W) its box
+    weights: Floats  # (B, W, Z) of a secret that is true or not Pr(v, Z = z | y_<k) of its rarer answer
+    low: Floats  # (B, W) the box of these weights
     high: Floats
 
     @classmethod
@@ -177,22 +175,26 @@ class AskedOfUsers:
         binding = np.asarray((aimed > 0.0).any((2, 3)))
         minus = np.exp(promise)[:, :, None, None] * minus
         promised = (plus - minus) + (2 * error + slack(size)) * (plus + minus)
-        over = np.maximum(np.add.reduce(aimed, 3), 0.0)  # as loose as it takes for saying nothing to be allowed
         whole = np.add.reduce(belief, 1)
-        aimed = aimed - over[..., None] * (belief / whole[:, None])[:, None, None]
-        yes, mean = masses[:, :, 1], np.add.reduce(masses[:, :, 1], 2) / whole[:, None]
-        one, other = prior[:, :, 1] * factor, prior[:, :, 0]
-        low = prior[:, :, 1] / (prior[:, :, 1] + other * factor) if sides == "both" else np.zeros(mean.shape)
-        return cls(belief, promised, aimed, binding, yes, np.minimum(low, mean), np.maximum(one / (one + other), mean))
+        common = prior[:, :, 1] > 0.5
+        rare, other = np.where(common, prior[:, :, 0], prior[:, :, 1]), np.where(common, prior[:, :, 1], prior[:, :, 0])
+        weights = np.where(common[..., None], masses[:, :, 0], masses[:, :, 1])
+        low, high = rare / (rare + other * factor), rare * factor / (rare * factor + other)
+        if sides == "up":
+            low, high = np.where(common, low, 0.0), np.where(common, 1.0, high)
+        mean = np.add.reduce(weights, 2) / whole[:, None]
+        return cls(belief, promised, aimed, binding, weights, np.minimum(low, mean), np.maximum(high, mean))
 
     @classmethod
     def of(cls, one: TrackedSecret, dial: Dial) -> AskedOfUsers:
         """Of the live windows of a secret; by symbol alone where the dial has one row a symbol."""
-        plan, belief, masses, prior = one.ahead, one.belief, one.masses, one.records.prior
-        epsilon, aims = np.array(plan.aim), schedule(one)
-        if plan.family:
-            chosen, epsilon = cover(plan).at(one.records.index[0], one.step)
-            masses, prior, aims = masses[:, chosen], prior[:, chosen], aims[:, chosen]
+        plan, belief = one.ahead, one.belief
+        if plan.family:  # whose end is unknown: all of ε at once
+            windows, epsilon = cover(plan).at(one.step)
+            masses, aims = one.family_masses(windows), np.array(plan.aim)
+            prior = np.broadcast_to(plan.family_priors[windows - 1], masses.shape[:3])
+        else:
+            masses, prior, epsilon, aims = one.masses, one.records.prior, np.array(plan.aim), schedule(one)
         if dial.rows < one.rows:
             wide = Dial(dial.n, one.rows)
             belief, masses = wide.collapsed(belief), wide.collapsed(masses)
@@ -201,12 +203,14 @@ class AskedOfUsers:
     def one(self, user: int) -> Bounds:
         """What is asked of the next release of one user."""
         chosen = np.flatnonzero(self.binding[user])
-        promised, aimed, yes, low, high = (
-            part[user, chosen] for part in (self.promised, self.aimed, self.yes, self.low, self.high)
+        promised, aimed, weights, low, high = (
+            part[user, chosen] for part in (self.promised, self.aimed, self.weights, self.low, self.high)
         )
-        boxes = (yes, low, high) if promised.shape[1] <= 2 else None  # true or not
-        promised, aimed = (part.reshape(-1, self.belief.shape[1]) for part in (promised, aimed))
-        return Bounds(self.belief[user], promised, aimed, self.belief[user] > 0.0, boxes, TURNS)
+        boxes, belief = (weights, low, high) if promised.shape[1] <= 2 else None, self.belief[user]  # true or not
+        over = np.maximum(np.add.reduce(aimed, 2), 0.0)  # as loose as it takes for saying nothing to be allowed
+        aimed = aimed - over[..., None] * (belief / np.add.reduce(belief))
+        promised, aimed = (part.reshape(-1, belief.size) for part in (promised, aimed))
+        return Bounds(belief, promised, aimed, belief > 0.0, boxes, TURNS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,8 +219,8 @@ class Bounds:
 
     Each number of the promised rows is raised by as much as it may be off. `possible` are the sources that no observer
     rules out; the others are never disclosed. Where all rows come from secrets that are true or not, under the stream's
-    own model, `boxes` are Pr(E, Z = z | y_<k) (W, Z) of their windows and the least and largest weight [low, high]
-    (W,) of a label, Σ_z m(z) Q(y|z) / p(y).
+    own model, `boxes` are m(z) = Pr(v, Z = z | y_<k) (W, Z) of the rarer answer v in their windows, and the least and
+    the largest weight Σ_z m(z) Q(y|z) / p(y) of a label, [low, high] (W,).
     """
 
     belief: Floats
@@ -256,7 +260,7 @@ class Bounds:
         >>> one = Bounds.of_windows(belief, belief * np.array([[[0.81, 0.0], [0.19, 1.0]]]), prior, 0.5, "both", 0.0)
         >>> bounds = Bounds.joined([one], belief)
         >>> bounds.promised.shape, [round(float(edge[0]), 5) for edge in bounds.boxes[1:]]
-        ((2, 2), [0.4712, 0.70779])
+        ((2, 2), [0.29221, 0.5288])
         """
         if len(parts) == 1 and parts[0].belief is own:
             return parts[0]
@@ -269,8 +273,8 @@ class Bounds:
         boxes = [part.boxes for part in binding if part.boxes is not None and part.belief is own]
         if not boxes or len(boxes) < len(binding):
             return cls(own, promised, aimed, possible)
-        yes, low, high = map(np.concatenate, zip(*boxes, strict=True))
-        return cls(own, promised, aimed, possible, (yes, low, high))
+        weights, low, high = map(np.concatenate, zip(*boxes, strict=True))
+        return cls(own, promised, aimed, possible, (weights, low, high))
 
     def free(self) -> NDArray[np.bool_]:
         """Sources that may be released as they are: alone on their label they keep every bound."""
