@@ -84,7 +84,7 @@ def test_a_release_leaves_the_window_once_its_span_has_passed():
         setting = Policy(epsilon=1.0, mechanism="balanced", budget=budget).on(STICKY)
         made = CodeStreams(setting, randomness=SeededRandomness(1)).release(["ann"] * 4, [0] * 4, times=times)
         assert made.epsilons[:3].tolist() == [1.0] * 3
-        assert (made.epsilons[3] < 1.0) == (times is not None)
+        assert made.held.tolist() == [False] * 3 + [times is not None]
 
 
 SURE = MarkovModel([1.0, 0.0], [[1.0, 0.0]] * 2)  # of the symbol that never comes
