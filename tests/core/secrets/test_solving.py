@@ -262,6 +262,7 @@ def test_rare_cells_cost_little_and_every_bound_is_kept(
     monkeypatch.setattr(solving, "NEAR", 100)
     whole = solving.guarded(bounds, distance)
     assert whole.bound - 1e-6 <= whole.error <= made.error + 1e-6
+    assert made.bound - 1e-6 <= whole.error
     assert made.error <= 1.12 * whole.error
 
 
