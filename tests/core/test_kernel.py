@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from reference import streams as ref
 from seqveil import distortion, mechanisms
+from seqveil.core.alphabet import WITHHELD
 from seqveil.core.errors import GuaranteeError, InputError
 from seqveil.core.kernel import DENOMINATOR, Kernels, mix, to_weights
 
@@ -180,6 +181,14 @@ def test_a_full_disclosure_leaks_without_bound():
     assert kernel.leakage([0.5, 0.5]) == math.inf
     assert kernel.leakage([1.0, 0.0]) < 1e-9  # the observer knew
     assert kernel.leakage([1.0, 0.0], whole_alphabet=True) == math.inf
+
+
+def test_saying_nothing_has_no_cost_but_that_of_a_wrong_symbol():
+    table = np.full((1, 2, 2), DENOMINATOR // 2)
+    kernel = Kernels(2, np.array([[0, WITHHELD]]), np.zeros((1, 2), np.int64), table).one(0)
+    assert kernel.error([0.5, 0.5], distortion.hamming()) == 0.75
+    with pytest.raises(InputError, match="saying nothing has no cost"):
+        kernel.error([0.5, 0.5], distortion.absolute([0.0, 1.0]))
 
 
 def test_a_table_too_large_to_write_out_says_so():

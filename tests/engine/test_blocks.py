@@ -78,6 +78,9 @@ def test_a_receiver_follows_and_no_budget_is_ever_passed(model, when_spent):
     assert (made.places == -1).any()  # for some the budget is gone
     with pytest.raises(DataError):
         blocks.observe(terms, State.start(terms), np.array([NOTHING]))
+    for impossible in np.flatnonzero(model.initial == 0):
+        with pytest.raises(DataError, match="cannot have come from these blocks"):
+            blocks.observe(terms, State.start(terms), np.array([impossible]))
 
 
 def test_a_session_releases_in_blocks_and_its_account_is_that_of_blocks():

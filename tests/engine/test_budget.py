@@ -14,9 +14,11 @@ from reference import streams as ref
 from seqveil import Budget, MarkovModel, Session, mechanisms
 from seqveil.core.errors import InputError
 from seqveil.core.mechanisms import trees
+from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches, stream
 from seqveil.engine.budget import Window
 from seqveil.engine.policy import Policy
+from seqveil.engine.streams import CodeStreams
 
 
 @pytest.mark.parametrize(
@@ -27,6 +29,7 @@ from seqveil.engine.policy import Policy
         *({"per_window": 1.0}, {"releases": 3}),
         {"per_window": 1.0, "releases": 3, "seconds": 2.0},
         {"total": 1.0, "when_spent": "shrug"},
+        *({"total": 1.0, "over": 2.5}, {"total": 1.0, "over": 5, "delta": 1.0}),
     ],
 )
 def test_a_budget_that_makes_no_sense_is_refused(wrong):
@@ -73,6 +76,17 @@ def test_a_window_sums_alike_whoever_else_is_there():
 
 
 STICKY = MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
+
+
+def test_a_release_leaves_the_window_once_its_span_has_passed():
+    for window, times in (({"seconds": 10.0}, [0.0, 10.0, 20.0, 29.9]), ({"releases": 1}, None)):
+        budget = Budget(per_window=1.0, **window)
+        setting = Policy(epsilon=1.0, mechanism="balanced", budget=budget).on(STICKY)
+        made = CodeStreams(setting, randomness=SeededRandomness(1)).release(["ann"] * 4, [0] * 4, times=times)
+        assert made.epsilons[:3].tolist() == [1.0] * 3
+        assert made.held.tolist() == [False] * 3 + [times is not None]
+
+
 SURE = MarkovModel([1.0, 0.0], [[1.0, 0.0]] * 2)  # of the symbol that never comes
 WRONG = MarkovModel([1 - 1e-9, 1e-9], [[1 - 1e-9, 1e-9]] * 2)
 

@@ -191,18 +191,24 @@ def test_the_release_of_an_event_adds_at_most_the_dial_for_somebody_who_knows_it
 
 
 def test_receivers_decode_by_what_was_remembered():
-    """Smoothed posteriors of the true symbols, against all sequences."""
-    rng = np.random.default_rng(2)
-    model, secret = random_model(rng, 3), ever(1, epsilon=0.5, window="first 4")
-    setting, listed = sv.Policy(secrets=secret, side_information=math.inf).on(model), Listed(model, [secret])
-    state, chance, outcome = State.start(setting), listed.chances, []
-    for t, code in enumerate([0, 1, 1, 2]):
-        seen, state = step(setting, state, np.array([code]), SeededRandomness(t))
-        chance = chance * seen.remembered[0][listed.rows[:, t] * 3 + listed.words[:, t]] / 2.0**62
-        outcome.append(int(seen.codes[0]))
-    expected = [np.bincount(listed.words[:, t], chance, 3) / chance.sum() for t in range(LENGTH)]
-    found = sv.decode_stream(model, outcome, setting.policy)
-    assert np.asarray(found).reshape(LENGTH, 3) == pytest.approx(np.array(expected), abs=1e-9)
+    """Filtered and smoothed posteriors of the true symbols, and the account of the whole, against all sequences."""
+    holes = sv.MarkovModel([0.3, 0.3, 0.4], [[0.3, 0.7, 0.0], [0.0, 0.4, 0.6], [0.5, 0.0, 0.5]])
+    secret = ever(1, epsilon=0.5, window="first 4")
+    for model in (random_model(np.random.default_rng(2), 3), holes):
+        setting, listed = sv.Policy(secrets=secret, side_information=math.inf).on(model), Listed(model, [secret])
+        state, chance, outcome, possible = State.start(setting), listed.chances, [], listed.chances > 0
+        for t, code in enumerate([0, 1, 1, 2]):
+            seen, state = step(setting, state, np.array([code]), SeededRandomness(t))
+            chance = chance * seen.remembered[0][listed.rows[:, t] * 3 + listed.words[:, t]] / 2.0**62
+            outcome.append(int(seen.codes[0]))
+            believed = np.bincount(listed.words[:, t], chance, 3) / chance.sum()
+            assert seen.posterior[0] == pytest.approx(believed, abs=1e-9)
+            lifts = (chance[possible] / listed.chances[possible]) / chance.sum()
+            assert math.exp(state.account.least[0]) <= lifts.min() + 1e-12
+            assert math.exp(state.account.most[0]) >= lifts.max() - 1e-12
+        expected = [np.bincount(listed.words[:, t], chance, 3) / chance.sum() for t in range(LENGTH)]
+        found = sv.decode_stream(model, outcome, setting.policy)
+        assert np.asarray(found).reshape(LENGTH, 3) == pytest.approx(np.array(expected), abs=1e-9)
 
 
 def test_where_memory_is_lost_kernels_go_by_symbol_from_there_on_and_the_record_says_so():

@@ -47,9 +47,13 @@ def test_a_gap_may_be_skipped_and_what_comes_late_is_disclosed_so(tmp_path):
         made = {seq: store.release(["ann"], [seq % 4], [seq]).codes[0] for seq in (0, 3, 4, 9, 10)}
         expected = [made.get(seq, GAP) for seq in range(11)]
         assert store.release(["ann"] * 11, [0] * 11, range(11)).codes.tolist() == expected
+        assert store.leakages()[0].tolist() == store.accounts().leakage.tolist()
+        assert store.leakages()[0].min() > 0
     with CodeStreams.open(tmp_path / "s.db", plain(), key=KEY) as store:
         assert [store.release(["ann"], [0], [seq]).codes[0] for seq in reversed(range(11))] == expected[::-1]
-        assert [stored.code for stored in store.releases("ann", since=1, limit=4)] == expected[1:5]
+        found = store.releases("ann", since=1, limit=4)
+        assert [stored.code for stored in found] == expected[1:5]
+        assert [stored.status for stored in found] == ["given-up", "given-up", "released", "released"]
         assert store.account("ann").releases == 5
 
 
@@ -142,6 +146,8 @@ def test_a_second_writer_is_refused_and_one_may_look(tmp_path):
         path.rename(tmp_path / "moved.db")
         with pytest.raises(StoreError, match="taken away or another one put in its place"):
             store.release(["ann"], [0], [2])
+        with pytest.raises(StoreError, match="taken away or another one put in its place"):
+            store.backup(tmp_path / "copy.db")
 
 
 def test_no_second_name_makes_a_second_writer(tmp_path):

@@ -156,6 +156,14 @@ def test_a_damaged_user_is_set_apart_and_the_others_go_on(tmp_path):
     assert verify(path).damaged_users == {4}
 
 
+def test_a_file_that_does_not_say_what_it_is_for_is_refused(tmp_path):
+    """Else it would go on under any model and any budget."""
+    path = make(tmp_path / "s.db")
+    damage(path, "DELETE FROM facts WHERE name = 'setting'")
+    with pytest.raises(DataError, match="what it is for"):
+        opened(path)
+
+
 def test_a_name_that_is_no_text_any_more_is_damage_of_one_user(tmp_path):
     path = make(tmp_path / "s.db")
     damage(path, "UPDATE users SET name = CAST(x'75ff' AS TEXT) WHERE name = 'user 3'")

@@ -15,7 +15,7 @@ from seqveil.core.randomness import KeyedRandomness, SeededRandomness
 from seqveil.core.secrets import ever
 from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
-from seqveil.engine.store import Memory
+from seqveil.engine.store import Memory, StoreError
 from seqveil.engine.streams import CodeStreams, Streams
 from seqveil.engine.upkeep import erase, verify
 from seqveil.interfaces.cli import main
@@ -304,6 +304,10 @@ def test_what_cannot_be_adopted_is_refused_in_one_line(tmp_path):
         with pytest.raises(InputError, match="same values") as refused:
             streams.adopt(chain(2, alphabet=["a", "b", "c"])[2])
         assert "\n" not in str(refused.value)
+        with pytest.raises(InputError, match="expected a MarkovModel"):
+            streams.adopt("model.json")
+    with pytest.raises(StoreError, match="closed"):
+        streams.adopt(chain(2)[2])
 
 
 def test_receivers_are_not_let_to_weigh_by_one_model_what_two_have_drawn(tmp_path, monkeypatch, capsys):

@@ -72,6 +72,13 @@ def test_releases_of_another_setting_are_refused():
         decode_stream(PAIR, [0] * 30, mechanism="balanced", epsilon=1.0, budget=Budget(total=0.5, when_spent="stop"))
 
 
+def test_far_from_its_ends_a_long_stream_is_decoded_alike():
+    """The likelihood of all releases to come is below any float."""
+    model, responses = MarkovModel(np.full(20, 0.05), 0.2 * np.eye(20) + 0.04), mechanisms.randomized_response
+    found = decode_stream(model, [0, 1] * 300, epsilon=3.0, mechanism=responses)[100:-100:2]
+    assert np.ptp(found, axis=0).max() < 1e-12
+
+
 # blocks
 
 

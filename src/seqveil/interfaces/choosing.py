@@ -270,14 +270,14 @@ def choose(
         if progress is not None:
             progress((len(table) + share) / (len(found) + 1))
 
+    how: dict[str, Any] = {"smoothing": smoothing, "seed": seed, "progress": part}
     for each in found:
-        fitted = people.fit(each, alphabet, held, smoothing, seed, progress=part)
-        table.append(check(fitted, *streams, each, seed))
+        table.append(check(people.fit(each, alphabet, held, **how), *streams, each, seed))
         part(0.0)
     best = max(table, key=lambda row: row.log_likelihood)
     near = [row for row in table if row.log_likelihood >= best.log_likelihood - best.standard_error]
     taken = table[-1] if text != "auto" else min(near, key=lambda row: row.transitions)
-    model = people.fit(found[table.index(taken)], alphabet, held[:0], smoothing, seed, progress=part)
+    model = people.fit(found[table.index(taken)], alphabet, held[:0], **how)
     return Choice(model.with_origin(_record(model, taken, table)), taken, table)
 
 

@@ -159,6 +159,13 @@ def test_program_closes_the_gap_when_labels_are_generated(epsilon):
         assert optimum.error - optimum.bound <= 2e-9 * spread
 
 
+def test_program_is_the_full_lp_where_labels_are_generated():
+    place = np.arange(51.0)
+    optimum, spread = check_program((1.0 + place) / 1326.0, 1.0, np.abs(np.subtract.outer(place, place)))
+    assert optimum.error == pytest.approx(6.6964839678, abs=1e-8)  # `full_lp` takes seconds
+    assert optimum.error - optimum.bound <= 2e-9 * spread
+
+
 def test_program_takes_the_published_kernel_where_it_is_sound():
     belief, epsilon = np.array([0.3, 0.4, 0.3]), 1.0
     distance = np.abs(np.subtract.outer(np.arange(3.0), np.arange(3.0)))

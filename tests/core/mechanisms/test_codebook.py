@@ -16,7 +16,7 @@ from reference.optimum import full_lp
 from seqveil.core.distortion import absolute, hamming
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR
-from seqveil.core.mechanisms import Batch, batch_lp
+from seqveil.core.mechanisms import Batch, batch_lp, optimal
 from seqveil.core.mechanisms.codebook import support
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import SeededRandomness
@@ -103,6 +103,13 @@ def test_labels_that_cannot_occur_may_be_the_best():
     support_only, _ = full_lp(np.full(3, 1 / 3), 0.1, support(batch, 9).costs(np.array([[0, 1], [1, 2], [2, 0]])))
     assert expected(batch_lp, batch) < support_only - 0.01
     assert [1, 1] in batch_lp.rule(batch).labels.tolist()
+
+
+def test_few_batches_of_a_large_alphabet_are_solved_over_themselves():
+    """Ten batches of a million can occur: which of them it was is all there is to tell."""
+    model = MarkovModel(np.full(10, 0.1), np.roll(np.eye(10), 1, axis=1))
+    once = optimal.kernels(model.initial[None], 1.0).error(model.initial[None], hamming())[0]
+    assert batch_lp.expected(Batch(model, model.initial, 6, 1.0, hamming())) == pytest.approx(6 * once, abs=1e-8)
 
 
 def test_sequences_reach_the_sum():

@@ -87,6 +87,8 @@ def test_the_closed_form_is_algorithm_1():
     for x, y in np.ndindex(3, 3):
         wanted = 1 - (1 - belief[x]) * math.exp(-epsilon) if x == y else belief[y] * math.exp(-epsilon)
         assert table[x, y] == pytest.approx(wanted, abs=1e-12)
+    rare = mechanisms.crr.kernels(np.array([[1.0, 1e-25]]), epsilon).one(0)
+    assert rare.weights[0, 1] == 1  # rounded up: what is never drawn would tell all
 
 
 @pytest.mark.parametrize("n", [2, 5, 40])

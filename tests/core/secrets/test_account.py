@@ -193,6 +193,18 @@ def test_windows_retire_and_begin_on_a_chain_that_mixes():
     assert len(apart.observe([0.4, 0.6]).accounts) == 1
 
 
+@pytest.mark.parametrize("column", [[0.6, 0.4], [0.4, 0.6]])
+def test_the_account_of_a_window_that_retired_bounds_what_later_releases_reveal(column):
+    model, secret = MarkovModel([0.5, 0.5], [[0.8, 0.2], [0.3, 0.7]]), secrets.ever(1, epsilon=2.0, window=1)
+    every = Enumerated(model, 2)
+    values, tracker = every.values(secret.over(model.alphabet), 0, 1), SecretTracker.start(model, secret, kept=True)
+    retired = tracker.observe(column).worst
+    assert retired.first == 0
+    for later in ([1.0, 0.0], [0.0, 1.0]):
+        odds = every.log_odds(values, 2, [np.array(column), np.array(later)])
+        assert retired.lowest <= odds <= retired.highest
+
+
 def test_a_free_symbol_disclosed_as_it_is_keeps_every_window():
     model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     for one_sided, free in ((False, [False, False]), (True, [True, False])):
