@@ -238,7 +238,8 @@ class MarkovModel(States):
         """
         nothing = np.empty(0, np.int64)
         newest = nothing if (self.size == self.n and (self.newest == np.arange(self.n)).all()) else self.newest.copy()
-        base, answers = np.trim_zeros(self.anew, "b"), nothing if self.trait is None else self.answers
+        base = np.trim_zeros(self.anew, "b") if self.restarts else np.empty(0)
+        answers = nothing if self.trait is None else self.answers
         chain = self.inflow
         pointers, sources = (np.array(a, np.uint32) for a in (chain.indptr, chain.indices))
         return newest, pointers, sources, chain.data.copy(), base.copy(), answers.copy()
@@ -252,15 +253,19 @@ class MarkovModel(States):
         rows = np.ascontiguousarray(np.asarray(weights, dtype=np.float64))
         moved = self.inflow @ np.ascontiguousarray(rows.reshape(-1, self.size).T)
         out, again = np.ascontiguousarray(moved[: self.size].T), moved[self.size :].T
-        if self.anew.any():
+        if self.restarts:
             out += (again if again.shape[1] == 1 else again[:, self.answers]) * self.anew
         return out.reshape(rows.shape)
 
     @cached_property
+    def restarts(self) -> bool:
+        """Whether some step is drawn from the base distribution."""
+        return bool(self.backoff.any())
+
+    @cached_property
     def anew(self) -> Floats:
-        """The base distribution over the states, of each within its own answer: (S,); zero where nothing goes to it."""
-        base = self.base if self.backoff.any() else np.zeros(self.base.size)
-        return np.asarray(np.bincount(self.base_state, base, self.size), np.float64)
+        """The base distribution over the states, of each within its own answer: (S,)."""
+        return np.asarray(np.bincount(self.base_state, self.base, self.size), np.float64)
 
     @cached_property
     def barely(self) -> bool:
