@@ -170,6 +170,9 @@ def test_the_returned_may_be_erased_again(tmp_path):
     with opened(path) as streams:
         assert streams.account("zq-ann").epsilon_spent == spent
         assert streams.accounts().users == []
+        streams.release([""], [0], positions={"queue": 7})
+        assert (streams.erase([""]), streams.position("queue")) == (1, 7)
+    assert verify(path).sound
 
 
 def test_with_declared_secrets_nothing_more_is_released_of_who_was_erased(tmp_path):

@@ -140,10 +140,7 @@ def connect(path: FilePath) -> sqlite3.Connection:
 
 
 def make_private(path: str) -> None:
-    """Make a file that its owner alone may read; one that is there is refused, and not touched.
-
-    To open and close it here would drop the locks of a store that this process has open.
-    """
+    """Make a file that its owner alone may read; one that is there is refused, for closing it would drop its locks."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
@@ -193,13 +190,7 @@ def reading(path: FilePath, hasher: Hasher | None = None) -> Iterator[SqliteReco
 
 
 class SqliteRecords:
-    """What stands in a state file, read over one connection and checked.
-
-    Parameters:
-        sql: the connection.
-        name: of the file, for messages.
-        hasher: of the names of those who were erased.
-    """
+    """What stands in a state file, read over one connection and checked; `hasher` is of the names of who was erased."""
 
     def __init__(self, sql: sqlite3.Connection, name: str, hasher: Hasher | None = None) -> None:
         self.sql, self.name, self.hasher = sql, name, hasher
@@ -298,11 +289,8 @@ def _locked(path: str, name: str) -> int:
 class SqliteStore(SqliteRecords):
     """One open state file; every method but the readers runs inside `transaction`.
 
-    Nothing is written before the first transaction, in which `begin` makes the tables of a new file (`begun`).
-
-    Parameters:
-        path: the file.
-        must_exist: refuse a file that is not there, or empty, rather than begin one.
+    Nothing is written before the first transaction, in which `begin` makes the tables of a new file (`begun`), unless
+    the file `must_exist`.
     """
 
     durable = keeps_releases = True
@@ -412,8 +400,6 @@ class SqliteStore(SqliteRecords):
                 "reads it), so traces may be left in it; see to that, and do it again"
             )
 
-    # users and releases
-
     def append(self, entry: Entry) -> Ints:
         """Write the releases, and the rows of the users they are of, those of new ones behind all others."""
         names, ids = list(map(str, entry.names)), entry.ids.copy()
@@ -451,8 +437,6 @@ class SqliteStore(SqliteRecords):
             latest[user] = place
         self.sql.executemany(RELEASE, rows)
         return latest
-
-    # facts, positions, randomness
 
     def fact(self, name: str) -> Any:
         """What the file says of itself under this name."""

@@ -29,9 +29,6 @@ ANYONE = "erased"  # the fact that says that somebody was erased
 HASH = 16  # bytes of a hashed name; the name of a user is text, so none can be one
 
 
-# whose file it is
-
-
 def opened(path: FilePath, setting: Terms, private: bool, key: bytes | None, must_exist: bool) -> SqliteStore:
     """The store of a state file, opened or made; refused where it is of another model, policy or key."""
     file = SqliteStore(path, must_exist)
@@ -116,9 +113,6 @@ def accept(path: FilePath) -> None:
         store.begin_epoch()
 
 
-# looking through it, copying it
-
-
 @dataclass
 class Verified:
     """What was found wrong with a state file, and how much there was to look at."""
@@ -185,17 +179,12 @@ def backup(path: FilePath, copy: FilePath) -> Verified:
             found = verify(target)
             if found.sound:
                 return found
-            raise StoreError(
-                f"{records.name}: is damaged ({found.problems[0]}), so no copy was made; see `state verify`"
-            )
+            raise StoreError(f"{records.name}: is damaged, so no copy was made; `seqveil state verify` lists all")
         except BaseException:
             for beside in ("", "-wal", "-shm"):
                 with suppress(OSError):
                     os.unlink(target + beside)
             raise
-
-
-# erasing people
 
 
 def erase(path: FilePath, names: Sequence[str], key: bytes | None) -> int:
@@ -208,12 +197,8 @@ def erase_from(store: SqliteStore, names: Sequence[str], key: bytes | None) -> i
     """Take users out of a state file that this process has open: releases, states and names; how many releases.
 
     The total of each ledger stays under a keyed hash of the name, so that who comes back is charged what was spent
-    before. A copy of the file from before has them still, and so may a position that is not a bridge's.
-
-    Parameters:
-        store: the open file; nothing else may use it meanwhile.
-        names: of the users; all are erased, or none. Who was erased before is so.
-        key: that of the file, where it has one.
+    before. A copy of the file from before has them still, and so may a position that is not a bridge's. All are erased,
+    or none; who was erased before is so. Nothing else may use the file meanwhile.
     """
     releases, wanted = 0, list(dict.fromkeys(names))
     with store.transaction():
@@ -222,10 +207,7 @@ def erase_from(store: SqliteStore, names: Sequence[str], key: bytes | None) -> i
         follow_erased(store, key)
         rows = store.find(wanted)
         if None in rows:
-            raise NoSuchUser(
-                f"{store.name}: nothing was released of such a user, so nobody was erased; `seqveil state account` "
-                "lists all"
-            )
+            raise NoSuchUser(f"{store.name}: no such user, so nobody was erased; `seqveil state account` lists all")
         for name, row in zip(wanted, rows, strict=True):
             if row is not None and not row.erased and store.hasher is not None:
                 releases += _erase(store, row, store.hasher(name))
