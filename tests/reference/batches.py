@@ -61,12 +61,8 @@ def expected(mechanism, batch):
     rule, costs = mechanism.rule(batch), batch.distortion
     if isinstance(rule, Codebook):
         return float((rule.rows.mass[:, None] * rule.table * rule.rows.costs(rule.labels)).sum())
-    released = [rule.released(leaf) for leaf in rule.everything()]
-    return float(
-        sum(
-            (each * costs.between(np.arange(batch.model.n), costs.best_guess(each)[:, None])).sum() for each in released
-        )
-    )
+    columns, released = np.arange(batch.model.n), [rule.released(leaf) for leaf in rule.everything()]
+    return float(sum((one * costs.between(columns, costs.best_guess(one)[:, None])).sum() for one in released))
 
 
 def check_release(batch, sent, lifts):
