@@ -248,7 +248,7 @@ def check_picture(plot: Path | None) -> None:
     if plot is not None and plot.suffix.lower() not in PICTURES:
         raise InputError(f"expected a picture named {', '.join(PICTURES)}; got {plot.name!r}")
     if plot is not None and not plot.absolute().parent.is_dir():
-        raise InputError(f"expected the picture in a folder that exists; got {str(plot.parent)!r}, make it first")
+        raise InputError("expected the picture in a folder that exists; make it, or name another")
 
 
 def check_model_out(out: Path) -> None:
