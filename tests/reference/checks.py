@@ -12,8 +12,6 @@ from seqveil.core.kernel import DENOMINATOR, Floats
 from seqveil.core.mechanisms import Mechanism
 from seqveil.core.randomness import SeededRandomness
 
-EPSILONS = [0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0]
-
 
 def random_beliefs(count: int, n: int, rng: np.random.Generator) -> Floats:
     """Beliefs of every kind a filter meets: flat, peaked, with zeros, with entries of 1e-12."""
@@ -35,7 +33,7 @@ def check_mechanism(
     rng = np.random.default_rng(seed)
     for done in range(0, beliefs, 50):
         size = int(rng.integers(2, 24)) if n is None else n
-        epsilon = float(rng.choice(EPSILONS))
+        epsilon = float(rng.choice([0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0]))
         check_kernels(mechanism, random_beliefs(min(50, beliefs - done), size, rng), epsilon, distortion)
 
 

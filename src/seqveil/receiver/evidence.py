@@ -388,7 +388,8 @@ class Walk:
             running = np.cumsum(distribution, axis=1)
             after = len(distribution)
             uniform = generator.random(len(truth))[:after] * running[:, -1]
-            chosen = np.minimum((running <= uniform[:, None]).sum(1), running.shape[1] - 1)
+            running[:, -1] = np.inf
+            chosen = (running > uniform[:, None]).argmax(1)
             case, truth[:after, t] = chosen[:, None] // n, chosen % n
         return truth
 

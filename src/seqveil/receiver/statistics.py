@@ -38,8 +38,8 @@ from seqveil.receiver.evidence import Chain, Evidence, Walk
 from seqveil.receiver.inversion import Indicators, dwell, histogram, indicators, transitions
 from seqveil.receiver.learn import learn, region
 
-DRAWN = 200  # truths drawn where releases cannot be inverted
-EACH = 4  # of them are drawn under one learned chain: following the releases takes most of the time
+DRAWN = 100  # truths drawn where releases cannot be inverted
+EACH = 2  # of them are drawn under one learned chain: following the releases takes most of the time
 STRENGTH = 2.0  # pseudo-moves a row that the model of the release counts for
 BLOCK = 4_000_000  # numbers held at once
 LONGEST = 60  # symbols up to which a chain is learned with its uncertainty
