@@ -129,6 +129,7 @@ def receivers() -> dict[str, float]:
         given = "--secret ever:0 --secret-epsilon 0.5 --secret-window 20 -o out.csv"
         runs = {"fit": "raw.csv -o some.model", "release": f"raw.csv --model some.model {given}"}
         runs |= dict.fromkeys(("audit", "decode", "stats"), "out.csv --model some.model")
+        runs["decode"] += " -o decoded.csv"
         for name, options in runs.items():
             before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
             subprocess.run(
