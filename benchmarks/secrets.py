@@ -55,6 +55,7 @@ def run(data: Path | None) -> dict[str, object]:
         print(f"{mixture}")
         found["guarded_types"] = [race(mixture, truth, health, *case) for case in CASES]
     found["speed"] = secrets_memory.speed()
+    found["receivers"] = secrets_memory.receivers()
     found["memory"] = memory(data)
     found["zone"] = secrets_zone.run(data)
     found["soundness"] = secrets_soundness.run(CHAINS)

@@ -48,6 +48,7 @@ LABELS = 64  # the likeliest, which the program of a larger alphabet is over
 NEAR = 48  # symbols up to which it is over all of them where costs differ; beyond, others go with the nearest of these
 WIDEST = 96  # the most such symbols, where the belief is so broad that 48 hold little of it
 MOST_OF_IT = 0.98  # of the belief that they should hold
+MANY = 8  # bounds beyond which it has no more rows than that: each is one for every label
 NEAR_LABELS = 32  # the likeliest of 48 symbols, where more than one window is to be kept
 SMALL_WITH_EPSILON = 32  # symbols up to which the lifts of every symbol are bounded inside the program
 SMALL_WITH_MEMORY = 12_000  # sources times labels up to which a program has rows by what is remembered
@@ -261,7 +262,7 @@ class _Work:
             return sources[:SMALL], LABELS
         held = np.cumsum(bounds.belief[sources])
         wide = int(held.searchsorted(MOST_OF_IT * held[-1])) + 1
-        if wide > NEAR or sources.size <= NEAR:
+        if (wide > NEAR and len(bounds.aimed) <= MANY) or sources.size <= NEAR:
             return sources[:WIDEST], min(WIDEST, sources.size)
         return sources[:NEAR], NEAR if len(bounds.aimed) <= 2 else NEAR_LABELS
 
