@@ -80,7 +80,7 @@ WORDINGS = [Wording(Alphabet(['q"', None, True, 1.5])), Wording(Grid.regular(2, 
 def test_releases_of_symbols_are_disclosed_as_they_are(wording):
     codes = np.array([0, 3, NOTHING, REFUSED, GAP])
     made = Releases(codes, np.arange(5), np.array([1.0, 1e-9, 0.0, 0.0, math.inf]), codes == 3, np.zeros(5), None)
-    rows = json.loads(released(NAMES, made, wording))["releases"]
+    rows = json.loads(released(NAMES, made, wording).body)["releases"]
     assert [row["user"] for row in rows] == [*NAMES[:3], NAMES[4]]
     assert [row["value"] for row in rows] == [wording.shown[0], wording.shown[3], None, None]
     assert [row["status"] for row in rows] == ["released", "released", "withheld", "given-up"]
@@ -93,7 +93,7 @@ def test_releases_of_batches_are_disclosed_as_they_are():
     wording = WORDINGS[0]
     sent = [((2, 0), np.array([3, 1, 0])), None]
     made = Releases(np.array([0, NOTHING]), np.arange(2), np.ones(2), np.zeros(2, bool), np.zeros(2), sent)
-    first, second = json.loads(released(NAMES[:2], made, wording))["releases"]
+    first, second = json.loads(released(NAMES[:2], made, wording).body)["releases"]
     assert (first["values"], first["path"]) == ([1.5, None, 'q"'], [2, 0])
     assert (second["values"], second["path"], second["status"]) == (None, None, "withheld")
 
@@ -108,15 +108,15 @@ def test_a_page_is_disclosed_as_it_is(batches):
         Stored(10, 0, 0.5, 1e9, (0,), (0,)),
     ]
     account = Account(NAMES[1], 11, 2, 1.0, 1.0, -math.inf, 1.0, math.inf, None, True)
-    page = json.loads(user_of(account, stored, 7, 3, wording, terms))
+    page = json.loads(user_of(account, stored, 7, 3, wording, terms).body)
     assert (page["account"]["user"], page["next"], page["more"]) == (NAMES[1], 10, True)
     assert (page["account"]["least"], page["account"]["ldp"]) == ("-inf", "inf")
     assert [row["status"] for row in page["releases"]] == ["released", "withheld", "given-up"]
     assert [row["time"] for row in page["releases"]] == [None, None, 12.25]
     if batches:
         assert [row["values"] for row in page["releases"]] == [['q"'], None, None]
-        assert [row["events"] for row in page["releases"]] == [1, 1, 1]
+        assert [row["events"] for row in page["releases"]] == [1, 1, 3]  # a batch that was given up was whole
     else:
         assert [row["value"] for row in page["releases"]] == ['q"', None, None]
-    nothing = json.loads(user_of(account, [], 5, 3, wording, terms))
+    nothing = json.loads(user_of(account, [], 5, 3, wording, terms).body)
     assert (nothing["releases"], nothing["next"], nothing["more"]) == ([], 5, False)

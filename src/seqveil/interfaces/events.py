@@ -59,8 +59,11 @@ class Wording:
         if terms.in_batches:
             events = terms.batch if one.status == "given-up" else one.events
             said = {"values": words, "path": one.path, "events": events}
-        epsilon = one.epsilon if math.isfinite(one.epsilon) else None
-        return {"seq": one.seq, "status": one.status, **said, "epsilon": epsilon, "time": one.time}
+        known = {"epsilon": one.epsilon, "time": one.time}
+        said |= {
+            name: figure if figure is not None and math.isfinite(figure) else None for name, figure in known.items()
+        }
+        return {"seq": one.seq, "status": one.status, **said}
 
     def encode(self, values: list[Any]) -> Codes:
         """The codes of values."""
