@@ -36,7 +36,7 @@ def test_no_class_name_stands_twice():
     assert sorted({name for name in names if names.count(name) > 1}) == []
 
 
-MOST = {"lines": 40_400, "files": 161, "functions": 2_570, "lines of tests": 26_200, "words": 42_000}
+MOST = {"lines": 37_300, "files": 154, "functions": 2_310, "lines of tests": 26_000, "words": 42_000}
 
 
 def test_nothing_grows_unnoticed():

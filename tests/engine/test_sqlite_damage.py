@@ -160,7 +160,7 @@ def test_a_file_that_does_not_say_what_it_is_for_is_refused(tmp_path):
     """Else it would go on under any model and any budget."""
     path = make(tmp_path / "s.db")
     damage(path, "DELETE FROM facts WHERE name = 'setting'")
-    with pytest.raises(DataError, match="is damaged"):
+    with pytest.raises(StoreError, match="is damaged"):
         opened(path)
 
 

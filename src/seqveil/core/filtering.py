@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from seqveil.core.bulk import Layout
 from seqveil.core.compiled import NARROW, compiled, form, in_parts, ready
@@ -38,6 +38,20 @@ CHUNK = 1 << 22  # numbers gathered at once
 ROWS = 256  # users whose distributions stay in the processor's own memory
 SIDE = 8  # users who go side by side: `_products` names each of them
 CLEAR = 1e-120  # what is more hears nothing of the faint ones
+
+
+def advance(model: MarkovModel, weights: ArrayLike) -> Floats:
+    """weights · P for weights over states, (S,) or (B, S).
+
+    *Guarantee*: every sum is taken in the order of the sparse structure, never by a blocked dense product: a row's
+    result does not depend, to the last bit, on what other rows it was computed with.
+    """
+    rows = np.ascontiguousarray(np.asarray(weights, dtype=np.float64))
+    moved = model.inflow @ np.ascontiguousarray(rows.reshape(-1, model.size).T)
+    out, again = np.ascontiguousarray(moved[: model.size].T), moved[model.size :].T
+    if model.restarts:
+        out += (again if again.shape[1] == 1 else again[:, model.answers]) * model.anew
+    return out.reshape(rows.shape)
 
 
 def start(model: MarkovModel, users: int) -> Floats:
@@ -76,7 +90,7 @@ def predict(model: MarkovModel, posterior: Floats) -> Floats:
 
 def _onward(model: MarkovModel, states: Floats, posterior: Floats, column: Floats | Ints, marginal: Floats) -> Floats:
     """One step on from `posterior`, and from the faint ones of the `states` that it was conditioned from."""
-    ahead = model.advance(posterior)
+    ahead = advance(model, posterior)
     ahead /= total(ahead)[:, None]
     if model.full_support:
         return ahead
@@ -169,7 +183,7 @@ def lost(model: MarkovModel, states: Floats, steps: int, ahead: Floats) -> NDArr
         return np.zeros(len(states), bool)
     allowed = states != 0
     for _ in range(steps):
-        allowed = model.advance(allowed) > 0
+        allowed = advance(model, allowed) > 0
     return (allowed & ((ahead == 0) | ((ahead < 0) & (ahead < np.log(GONE))))).any(1)
 
 
@@ -399,7 +413,7 @@ def carry(model: MarkovModel, distributions: Floats, column: Floats) -> Floats:
     `column` is one for all rows (n,), or one for each (R, n).
     """
     shown = column[..., model.newest]
-    moved: Floats = model.advance(clear(distributions) * shown)
+    moved: Floats = advance(model, clear(distributions) * shown)
     rows = np.flatnonzero(model.barely | faint(distributions) | faint(moved))
     if rows.size:
         with np.errstate(divide="ignore"):

@@ -245,17 +245,8 @@ class MarkovModel(States):
         return newest, pointers, sources, chain.data.copy(), base.copy(), answers.copy()
 
     def advance(self, weights: ArrayLike) -> Floats:
-        """weights · P for weights over states, (S,) or (B, S).
-
-        *Guarantee*: every sum is taken in the order of the sparse structure, never by a blocked dense product: a row's
-        result does not depend, to the last bit, on what other rows it was computed with.
-        """
-        rows = np.ascontiguousarray(np.asarray(weights, dtype=np.float64))
-        moved = self.inflow @ np.ascontiguousarray(rows.reshape(-1, self.size).T)
-        out, again = np.ascontiguousarray(moved[: self.size].T), moved[self.size :].T
-        if self.restarts:
-            out += (again if again.shape[1] == 1 else again[:, self.answers]) * self.anew
-        return out.reshape(rows.shape)
+        """weights · P for weights over states, (S,) or (B, S)."""
+        return filtering.advance(self, weights)
 
     @cached_property
     def restarts(self) -> bool:
