@@ -10,10 +10,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import HealthCheck, settings
 
 from seqveil import MarkovModel
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.commands import terminal
+
+settings.register_profile(
+    "busy", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)  # no test goes by the clock
+settings.load_profile("busy")
 
 
 class Run(NamedTuple):

@@ -22,6 +22,8 @@ FOLDERS = ("src", "tests", "benchmarks", "experiments", "examples", "peers", "sc
 ASIDE = r"(?: ?\((?:[^()]|\([^()]*\))*\))?"  # as in 3(c), or 4 (repair by mixing)
 CITED = re.compile(rf"docs/theory\.md, sections? ((?:\d+{ASIDE}(?:, | and | to )?)+)")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+SOURCES = {path: path.read_text(encoding="utf-8") for path in sorted(SOURCE.rglob("*.py"))}
+TREES = {path: ast.parse(text) for path, text in SOURCES.items()}
 TESTS = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
 
 
@@ -30,8 +32,7 @@ def test_the_sections_of_the_theory_are_numbered_without_a_gap():
 
 
 def test_no_class_name_stands_twice():
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))]
-    names = [node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    names = [node.name for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     assert len(names) > 100
     assert sorted({name for name in names if names.count(name) > 1}) == []
 
@@ -41,12 +42,11 @@ MOST = {"lines": 37_300, "files": 154, "functions": 2_310, "lines of tests": 26_
 
 def test_nothing_grows_unnoticed():
     """Whoever lets one of these grow raises its number in the same commit, and says why there; a drop lowers it."""
-    sources = [path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py")]
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
-    functions = [node for text in sources for node in ast.walk(ast.parse(text)) if isinstance(node, FUNCTIONS)]
+    functions = [node for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, FUNCTIONS)]
     found = {
-        "lines": sum(text.count("\n") for text in sources),
-        "files": len(sources),
+        "lines": sum(text.count("\n") for text in SOURCES.values()),
+        "files": len(SOURCES),
         "functions": len(functions),
         "lines of tests": sum(path.read_text(encoding="utf-8").count("\n") for path in (ROOT / "tests").rglob("*.py")),
         "words": sum(len(path.read_text(encoding="utf-8").split()) for path in pages),
@@ -144,7 +144,7 @@ def test_nothing_tells_users_to_install_from_an_index():
 def test_messages_of_the_inner_layers_name_no_option_of_a_command():
     """Only those who type commands know them; docstrings may say what a command does."""
     for path in (file for layer in ("core", "engine") for file in (SOURCE / layer).rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = TREES[path]
         aside = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         texts = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and id(n) not in aside]
         assert [text for text in texts if isinstance(text, str) and re.search(r"(?<![\w-])--[a-z]", text)] == [], path

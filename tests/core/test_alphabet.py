@@ -37,6 +37,7 @@ SYMBOLS = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(alphabets, st.data())
 def test_codes_come_back_as_the_same_values_of_the_same_type(values, data):

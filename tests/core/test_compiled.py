@@ -94,6 +94,7 @@ def tables(beliefs: np.ndarray, epsilon: float) -> list:
     return [made.left, made.codes[done], made.columns[done], stack.outputs, stack.base, stack.extra, stack.rows]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10**9),
@@ -229,12 +230,14 @@ def test_beliefs_are_moved_on_and_back_as_by_numpy_however_many_go_together(n, o
     assert np.allclose(back, distributions @ dense.T, atol=1e-15)
 
 
+@pytest.mark.slow
 def test_a_belief_that_ruled_its_release_out_is_left_to_numpy():
     use(True)
     model = MarkovModel([1.0, 0.0], [[0.5, 0.5], [0.5, 0.5]])
     assert filtering.move_compiled(model, model.initial[None], np.array([[0, 1]])) is None
 
 
+@pytest.mark.slow
 def test_loads_itself_when_worth_it_and_can_be_switched_off():
     """In processes of their own: how many releases there were is of a process."""
     script = (

@@ -180,6 +180,7 @@ def same_figures(streams, states):
         assert account.events == state.steps[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [CHAIN, HOLES])
 @pytest.mark.parametrize("gaps", ["refuse", "skip"])
 @pytest.mark.parametrize("memory", [1 << 30, 1])
@@ -194,6 +195,7 @@ def test_streams_release_each_user_as_a_session_would(model, gaps, memory):
         same_figures(streams, states)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [CHAIN, HOLES])
 def test_a_state_file_goes_on_inside_a_block_wherever_its_process_dies(tmp_path, model):
     terms, events = Policy(epsilon=2.0, block=4, budget=WINDOWED).on(model), events_of(3, 9, skip=True)
@@ -335,6 +337,7 @@ def test_a_window_counts_each_block_that_reaches_into_it_whole_gaps_or_not(seed)
     assert 2.0 < max(sums) <= 2.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [{"total": 2.0}, {"ldp_total": 4.0}, {"per_window": 2.0, "releases": 20}])
 @pytest.mark.parametrize("when_spent", ["hold", "stop"])
 def test_a_block_that_was_cut_when_nothing_was_left_never_runs_again(tmp_path, limit, when_spent):

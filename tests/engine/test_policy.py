@@ -238,6 +238,7 @@ def test_observers_are_read_from_their_files(tmp_path):
     assert len(terms.trackers.rows) == 2
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.floats(0.01, 50.0), st.integers(1, 2000), st.floats(1e-9, 0.5))
 def test_a_budget_with_delta_takes_the_largest_epsilon_of_the_tightest_theorem(total, over, delta):

@@ -147,6 +147,7 @@ class Recorded(CodeStreams):
         return [self.release(["ann"], [int(x)], **more).codes[0] for x in raw]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize("budget", [None, Budget(total=1.5), Budget(per_window=1.2, releases=3)])
 @pytest.mark.parametrize("seed", range(4))
@@ -184,6 +185,7 @@ def leaked(at, column):
     return np.abs(np.log(column / (at @ column))).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [
     Policy(epsilon=0.7, mechanism="balanced", budget=4.0),
     Policy(epsilon=0.7, mechanism="balanced", budget=Budget(per_window=1.2, seconds=2.5, when_spent="stop")),
@@ -225,6 +227,7 @@ def accounts(streams):
     return found.users, figures, [streams.account(user).secrets for user in found.users]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", [None, 0.0], ids=["by memory", "by symbol"])
 @pytest.mark.parametrize("seed", range(4))
 def test_secrets_are_those_of_the_new_model_by_enumeration(seed, side):
@@ -248,6 +251,7 @@ def test_secrets_are_those_of_the_new_model_by_enumeration(seed, side):
     assert [len(column) for column in columns] == [1 if side == 0 else 2] * 4
 
 
+@pytest.mark.slow
 def test_who_is_past_a_secret_under_the_new_model_is_counted(tmp_path, capsys):
     """Under a chain that never moves, releases that said little about a trait say more: by the account of each user."""
     secret = ever(2, epsilon=0.3)
@@ -310,6 +314,7 @@ def test_what_cannot_be_adopted_is_refused_in_one_line(tmp_path):
         streams.adopt(chain(2)[2])
 
 
+@pytest.mark.slow
 def test_receivers_are_not_let_to_weigh_by_one_model_what_two_have_drawn(tmp_path, monkeypatch, capsys):
     """Audited with the new model alone, releases of the old one would count as its own."""
     monkeypatch.chdir(tmp_path)

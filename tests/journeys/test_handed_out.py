@@ -68,6 +68,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [False, True], ids=["no times", "times"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_order_of_rows_is_public(kind, times, tmp_path):

@@ -101,6 +101,7 @@ def handed_out(made, folder, data, capfd):
     return texts, list(map(repr, shown)), capfd.readouterr()
 
 
+@pytest.mark.slow
 def test_nothing_that_is_public_says_how_many_there_were(made, tmp_path, capfd):
     """Nothing of a value is released, so all that is handed out is the same, letter by letter, whatever the values."""
     found = []

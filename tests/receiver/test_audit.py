@@ -190,6 +190,7 @@ ASKED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", [0.0, 1.0, np.inf])
 @pytest.mark.parametrize("kept", [sv.secrets.ever(1, epsilon=1.0, window="first 4"), sv.secrets.ever(1, epsilon=1.0)])
 def test_other_secrets_are_measured_exactly_on_a_release_whose_kernels_remember(kept, memory):

@@ -27,6 +27,7 @@ WAYS = [*zip(mechanisms.instantaneous(), itertools.cycle((0.5, 1.5)), itertools.
 WAYS += [("balanced", 0.8, {"budget": budget}) for budget in BUDGETS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("smooth", [False, True])
 @pytest.mark.parametrize(("order", "zeros", "types"), ref.CHAINS)
 def test_fact_9_a_receiver_believes_what_bayes_says_over_all_sequences(order, zeros, types, smooth):

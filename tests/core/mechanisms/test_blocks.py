@@ -69,6 +69,7 @@ def test_the_belief_is_that_of_bayes_over_all_sequences() -> None:
         assert later.codes.shape[1] == now.codes.shape[1] + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [0.3, 1.0, 2.5])
 def test_a_block_of_one_event_is_the_optimum(level: float) -> None:
     model = random_chain(np.random.default_rng(3), 3, False)

@@ -70,6 +70,7 @@ def assert_hamming_is_the_optimum(belief, epsilon):
     assert error == pytest.approx(expected, abs=5e-9)  # the twin is good to about 2e-9
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(beliefs(12), st.sampled_from(EPSILONS))
 def test_hamming_is_the_full_lp(belief, epsilon):

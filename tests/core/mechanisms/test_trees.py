@@ -81,6 +81,7 @@ def test_channel_is_a_channel_and_every_lift_is_within_epsilon(seed):
     assert np.log(table.max(1) / table.min(1)).max() <= 2 * batch.epsilon
 
 
+@pytest.mark.slow
 @few
 @given(seeds)
 def test_what_receivers_compute_equals_bayes(seed):

@@ -247,6 +247,7 @@ def test_the_audit_of_an_unsound_release_is_infinite_and_goes_on():
     assert disclosed.observe([0.5, 0.5]).log_odds == np.inf
 
 
+@pytest.mark.slow
 def test_tables_beyond_memory_are_swept_again_with_the_same_figures(monkeypatch):
     model = small_models(41)[2]
     chosen = [secrets.ever(1, window=window, epsilon=1.0) for window in ("first 6", None, 3)]
@@ -465,6 +466,7 @@ def clocked(model, secret, slots, place, length, events):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("secret", "slots", "place", "length", "events"), [*DAYS, *WEEKS])
 def test_the_account_from_any_hour_equals_enumeration(secret, slots, place, length, events):
     """Any kernels: the odds of each day and week are those of all sequences, whatever hour the stream begins at."""

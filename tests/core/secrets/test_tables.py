@@ -47,6 +47,7 @@ def aims(model, window, events, epsilon=1.0):
     return found
 
 
+@pytest.mark.slow
 def test_a_window_begins_with_half_and_ends_with_all_of_it():
     assert aims(STAYS, "first 5", 6) == pytest.approx([0.5, 0.625, 0.75, 0.875, 1.0, 1.0])
     kept = 0.5**1.5  # of it for after its end

@@ -45,6 +45,7 @@ def by_all_sequences(
     return found[1] / sum(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cases", [1, 2])  # what releases follow beside the symbol
 @pytest.mark.parametrize("kind", ["chain", "order 2", "types"])
 def test_a_posterior_is_that_of_all_sequences(kind: str, cases: int) -> None:

@@ -80,6 +80,7 @@ def test_frequent_values_are_found_beside_values_outside_the_alphabet():
     assert [secret.values for secret in few.events()] == [("b",), ("a",)]
 
 
+@pytest.mark.slow
 def test_numbers_are_attacked_by_their_bins_and_no_raw_one_is_shown(tmp_path):
     rng = np.random.default_rng(5)
     pulse = pl.DataFrame({"user": np.repeat(np.arange(60), 8).astype(str), "value": rng.normal(70, 12, 480).round(3)})

@@ -76,6 +76,7 @@ class Slow:
 WAYS = [Way("optimal"), Way("randomized_response"), Way("crr"), Way("tree", batch=2), Way("blocks", block=3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.label)
 @pytest.mark.parametrize("uniform", [0, 1 << 61])
 def test_a_row_says_what_a_slow_reading_finds(way, uniform, monkeypatch):
@@ -95,6 +96,7 @@ def test_a_row_says_what_a_slow_reading_finds(way, uniform, monkeypatch):
     assert row.leakage_least == pytest.approx(min(least for _, least in slow.leakage))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", [None, 0.0, math.inf])
 def test_what_kernels_remember_is_decoded_and_counts_for_their_ldp_level(memory):
     secret = sv.secrets.ever(3, epsilon=0.7, window=4)

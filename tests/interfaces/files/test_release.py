@@ -252,6 +252,7 @@ def test_a_second_release_over_the_first_is_refused_and_says_why(place, capsys):
     assert files(place)["out.csv"] != before["out.csv"]  # 200 fresh draws
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", ["out.csv", "out.csv.meta.json", "named.json"])
 def test_whatever_is_left_of_an_earlier_release_stands_in_the_way(place, capsys, left):
     (place / left).write_text("something")
@@ -285,6 +286,7 @@ def test_a_later_run_says_what_is_new_and_leaves_out_who_was_erased(place, seqve
     assert [line[0] for line in (place / "out.csv").read_text().splitlines()[1:]] == ["v"] * 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("observed", [False, True])
 def test_without_a_key_rows_go_by_symbol_and_account_side_file_audit_and_decode_agree(tmp_path: Path, observed) -> None:
     model, other = (sv.MarkovModel([p, 1 - p], [[0.9, 0.1], [0.3, 0.7]], alphabet=["x", "y"]) for p in (0.8, 0.6))

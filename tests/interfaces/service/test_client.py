@@ -81,6 +81,7 @@ def test_refusals_come_through_and_are_not_repeated(client, service):
     assert service.server.server_state.total_requests == before + 4
 
 
+@pytest.mark.slow
 def test_what_is_too_large_is_sent_in_parts_and_a_refusal_tells_of_all_of_them(tmp_path):
     with running(tmp_path, words_setting(), rate=100.0) as service, Client(service.url, service.secret) as client:
         assert [each.seq for each in client.release_many([("ann", k, "home") for k in range(201)])] == list(range(201))
@@ -105,6 +106,7 @@ class Losing(socketserver.BaseRequestHandler):
             service.recv(1)
 
 
+@pytest.mark.slow
 def test_an_answer_that_was_lost_is_asked_for_again_and_nothing_is_drawn_twice(service):
     with socketserver.TCPServer(("127.0.0.1", 0), Losing) as relay:
         relay.service = ("127.0.0.1", service.port)
