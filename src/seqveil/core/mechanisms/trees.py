@@ -20,6 +20,8 @@ pass forward and one backward over the chain, with the weights put on at each po
 
 Every draw is one comparison of integers: disclosed or fresh, then left or right. The number of questions depends on the
 release, which is public, and so does the run time.
+
+Reference: docs/theory.md, section 13.
 """
 
 from __future__ import annotations
