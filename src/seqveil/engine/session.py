@@ -13,16 +13,13 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints, Kernel
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import randomness
-from seqveil.core.results import session_html
 from seqveil.core.secrets import SecretTrackers
 from seqveil.core.times import Time, seconds
-from seqveil.core.words import ASKED, moved, percent, percent_up
+from seqveil.core.words import ASKED, moved, percent, percent_up, session_html
 from seqveil.engine import batches, stream
-from seqveil.engine.policy import Policy, policy_of
-from seqveil.engine.releases import Account
+from seqveil.engine.policy import Policy, Terms, policy_of
 from seqveil.engine.secrets import guarded_table
-from seqveil.engine.store import UserRow
-from seqveil.engine.terms import Terms
+from seqveil.engine.store import Account, UserRow
 
 
 class Session:

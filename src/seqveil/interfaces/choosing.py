@@ -24,7 +24,7 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.fitting import fit_codes
 from seqveil.core.kernel import Ints
 from seqveil.core.model import LEAST_PEOPLE, SMOOTHING, SWITCH, MarkovModel, Progress
-from seqveil.core.results import ResultTable
+from seqveil.core.words import ResultTable
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.trials import error_of_mean, release
 

@@ -16,11 +16,10 @@ from seqveil.core.alphabet import Codes, OnUnknown, Symbols
 from seqveil.core.errors import InputError
 from seqveil.core.times import Time
 from seqveil.engine.calls import OutOfOrder
-from seqveil.engine.releases import Releases
+from seqveil.engine.policy import Terms
 from seqveil.engine.sqlite import refuse_no_path, size_of
-from seqveil.engine.store import Damaged, Position, Stored, StoreError
+from seqveil.engine.store import Damaged, Position, Releases, Stored, StoreError
 from seqveil.engine.streams import CodeStreams
-from seqveil.engine.terms import Terms
 from seqveil.engine.upkeep import key_for
 from seqveil.interfaces.logs import log
 

@@ -15,11 +15,10 @@ import numpy as np
 
 from seqveil.core import filtering
 from seqveil.core.errors import InputError
-from seqveil.core.files import Reading
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import between
 from seqveil.core.mechanisms import Sent
-from seqveil.core.model import MarkovModel
+from seqveil.core.model import MarkovModel, Reading
 from seqveil.core.randomness import Randomness, SeededRandomness
 from seqveil.core.secrets import SecretTrackers
 from seqveil.engine import batches

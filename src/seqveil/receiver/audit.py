@@ -10,17 +10,16 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from seqveil.core.composition import Composition, compose
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.randomness import known_as
 from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.core.words import UNCHECKED, Grade, Risk
 from seqveil.engine.blocks import Made
+from seqveil.engine.budget import Composition, compose
 from seqveil.engine.calls import SentBatch
-from seqveil.engine.releases import Accounts, Releases
 from seqveil.engine.secrets import SecretTotal, totals
-from seqveil.engine.store import Memory
+from seqveil.engine.store import Accounts, Memory, Releases
 from seqveil.engine.stream import NOTHING, TIMELESS_SECRETS, Mask, Released, Terms, check_room, check_slots, observed
 from seqveil.engine.streams import CodeStreams
 from seqveil.receiver.drift import NOT_ASKED, ModelCheck

@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 
 from seqveil.core import geography
 from seqveil.core.errors import InputError, option
-from seqveil.core.files import Reading
 from seqveil.core.geography import LEAST, count_cells
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.results import Line, Result
-from seqveil.core.words import count, duration
+from seqveil.core.model import Reading
+from seqveil.core.words import Line, Result, count, duration
 from seqveil.interfaces.files.cuts import around, round_near, round_up
 from seqveil.interfaces.files.events import Events, coordinates_in, read_events
 from seqveil.interfaces.files.fit import MOST_NUMBERS, ColumnWords

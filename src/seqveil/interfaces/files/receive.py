@@ -20,9 +20,8 @@ from seqveil.core.distortion import Distortion, error_size, resolve
 from seqveil.core.errors import InputError, option
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
-from seqveil.core.results import Line, Result, ResultTable, cell_text, plain
 from seqveil.core.secrets import Secret
-from seqveil.core.words import count, moved, percent
+from seqveil.core.words import Line, Result, ResultTable, cell_text, count, moved, percent, plain
 from seqveil.engine import batches
 from seqveil.engine.blocks import Made
 from seqveil.engine.policy import Policy

@@ -18,13 +18,11 @@ import numpy as np
 import polars as pl
 
 from seqveil.core.errors import DataError, InputError, ModelError, option
-from seqveil.core.files import Reading
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.model import MarkovModel
+from seqveil.core.model import MarkovModel, Reading
 from seqveil.engine.batches import decode_path, encode_path
-from seqveil.engine.policy import policy_of, saved_terms
+from seqveil.engine.policy import OTHER_MODEL, Terms, policy_of, saved_terms
 from seqveil.engine.stream import NOTHING
-from seqveil.engine.terms import OTHER_MODEL, Terms
 from seqveil.interfaces.files import writing
 from seqveil.interfaces.files.events import OTHER_RELEASE, Events, ranks, read_events, value_type_of
 from seqveil.interfaces.files.release import gaps, loaded_policy

@@ -17,10 +17,20 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from seqveil.engine.releases import EARLIER, Account, Releases
-from seqveil.engine.store import GAP, Damaged, Erased, NoLongerKept, NoSuchUser, Stored, StoreError
+from seqveil.engine.policy import Terms
+from seqveil.engine.store import (
+    EARLIER,
+    GAP,
+    Account,
+    Damaged,
+    Erased,
+    NoLongerKept,
+    NoSuchUser,
+    Releases,
+    Stored,
+    StoreError,
+)
 from seqveil.engine.stream import NOTHING, REFUSED, WITHHELD
-from seqveil.engine.terms import Terms
 from seqveil.interfaces.events import Wording, finite_or_text, from_json
 from seqveil.interfaces.logs import log
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import uvicorn
 
-from seqveil.core import compiled
+from seqveil.core import bulk
 from seqveil.core.errors import InputError
 from seqveil.engine.stream import Terms
 from seqveil.engine.streams import CodeStreams
@@ -77,7 +77,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 def warm(setting: Terms) -> None:
     """Release something of nobody, in memory: what is loaded at the first release is loaded before a caller waits."""
-    compiled.load()
+    bulk.load()
     raw: Any = [[0]] if setting.in_batches else [0]
     CodeStreams(setting).release(["nobody"], raw, times=[0.0])
 
