@@ -563,36 +563,3 @@ def plain(value: Any) -> Any:
 def to_json(value: Any) -> str:
     """One JSON document of a result, or of any plain values."""
     return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
-
-
-def session_html(setting: Any, account: Any, unfinished: Sequence[bool] = ()) -> str:
-    """The account of a stream, and never a symbol that went into it or came out of it.
-
-    `unfinished`: of which secrets the window is not over.
-    """
-    what, total = f"batch of {setting.batch}" if setting.in_batches else "release", setting.budget.exact_total
-    leakage, up, down = map(cell_text, (account.leakage, account.most, account.least))
-    lines = [
-        ("mechanism", setting.mechanism.name),
-        (f"ε a {what}", cell_text(setting.epsilon)),
-        *(("promised", sentence) for sentence in setting.policy.sentences),
-        ("symbols released", str(account.releases)),
-        *(("means", sentence) for sentence in account.sentences),
-        ("exact leakage", f"{leakage} (up {up}, down {down})"),
-        ("by composition, Σε", cell_text(account.epsilon_spent)),
-        ("without trust in the model", f"{cell_text(account.ldp)}-LDP"),
-        *(
-            (f"secret {place}", _secret(*each))
-            for place, each in enumerate(zip(account.secrets, unfinished, strict=True), 1)
-        ),
-        ("randomness", "operating system" if account.private else "seeded: not private"),
-    ]
-    if total is not None:
-        lines.append(("budget", f"{cell_text(total)}, of which {cell_text(account.budget_left)} left"))
-    return html_page("Session", lines)
-
-
-def _secret(account: Any, unfinished: bool) -> str:
-    lowest, highest, odds = map(cell_text, (account.lowest, account.highest, account.log_odds))
-    within = "; inside a window, about which nothing is promised before it is over" * unfinished
-    return f"{account.name}: log odds {odds}, between {lowest} and {highest} so far{within}"

@@ -94,15 +94,6 @@ def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _JSON = json.JSONDecoder(object_pairs_hook=_named_once)
 
 
-def finite_or_text(value: Any) -> Any:
-    """The value; an infinite number, of which JSON has none, as text.
-
-    >>> finite_or_text(1.5), finite_or_text(float("-inf"))
-    (1.5, '-inf')
-    """
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def _as_json(value: Any) -> Any:
     if type(value) is tuple and all(type(part) is not tuple for part in value):
         return [_as_json(part) for part in value]

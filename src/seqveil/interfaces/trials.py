@@ -147,16 +147,6 @@ def read_people(data: Any, model: MarkovModel, **columns: Any) -> dict[Any, Ints
     return dict(sorted(events.streams(kept).items(), key=lambda one: str(one[0])))
 
 
-def simulate(terms: Terms, length: int, people: int, seed: int = 0) -> Trial:
-    """A trial on streams sampled from the model.
-
-    >>> from seqveil import MarkovModel, Policy
-    >>> simulate(Policy(epsilon=16.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])), 5, people=10).error
-    0.0
-    """
-    return release(terms, terms.model.sample(length, people, seed), seed + 1)
-
-
 def best_guess_error(terms: Terms, length: int) -> float:
     """Expected cost of the best guess of each symbol with no release at all."""
     return float(terms.distortion.expected(filtering.unseen(terms.model, length)).min(1).mean())
