@@ -23,9 +23,8 @@ from seqveil import MarkovModel, secrets
 from seqveil.core.alphabet import Alphabet
 from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets.declared import Compiled
-from seqveil.engine.policy import Policy
+from seqveil.engine.policy import Policy, Terms
 from seqveil.engine.streams import CodeStreams
-from seqveil.engine.terms import Terms
 from seqveil.evaluate.attack import Finding, attack_secret
 from seqveil.receiver.evidence import Evidence
 

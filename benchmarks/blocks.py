@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.pulses import pulsed
 from benchmarks.timing import best, find
 from seqveil import Grid, MarkovModel, Session
-from seqveil.core import compiled
+from seqveil.core import bulk
 from seqveil.core.distortion import Distortion, hamming, resolve
 from seqveil.core.fitting import fit_codes
 from seqveil.core.kernel import Ints
@@ -40,7 +40,7 @@ Row = dict[str, Any]
 
 
 def run(data: Path | None) -> list[Row]:
-    compiled.load()
+    bulk.load()
     rows = chains() + enumerated(RANDOM)
     path = find(data, "msnbc/msnbc_sequences.parquet")
     if path is not None:

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from seqveil.core import compiled
+from seqveil.core import bulk
 from seqveil.core.kernel import DENOMINATOR, Kernels
 from seqveil.core.mechanisms import Mechanism
 from seqveil.core.model import MarkovModel
@@ -85,7 +85,7 @@ class Script:
 @contextmanager
 def scripted() -> Iterator[Script]:
     """Every draw of a release goes by the script."""
-    compiled.load()  # first: loading takes a step, which must not be drawn by the script
+    bulk.load()  # first: loading takes a step, which must not be drawn by the script
     script, pick, release = Script(), Kernels.pick, Mechanism.release
     Mechanism.release = lambda *of: None  # type: ignore[method-assign]  # it draws by itself
     Kernels.pick = lambda self, codes, randomness: script.pick(self, codes, randomness)  # type: ignore[method-assign]

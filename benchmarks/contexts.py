@@ -18,8 +18,7 @@ import numpy as np
 from benchmarks.scale import sticky
 from benchmarks.timing import find
 from seqveil import Alphabet, MarkovModel
-from seqveil.core import compiled
-from seqveil.core.bulk import places_within
+from seqveil.core.bulk import load, places_within
 from seqveil.core.fitting import fit_codes
 from seqveil.core.randomness import SystemRandomness
 from seqveil.engine.policy import Policy
@@ -219,7 +218,7 @@ def bulk() -> Row:
             MarkovModel(generator.dirichlet(np.ones(SYMBOLS)), distribution / distribution.sum(1, keepdims=True))
         )
     mixed = MarkovModel.mixture(chains, np.full(TYPES, 1 / TYPES), 1e-4)
-    compiled.load()
+    load()
     found = {"chain": 0.0, "mixture": 0.0}
     for _ in range(2):  # in turn: the machine's other work weighs on both alike
         found["chain"] = max(found["chain"], rate(chains[0]))

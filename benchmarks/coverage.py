@@ -16,8 +16,7 @@ from benchmarks.intervals import TARGETS, chain, held, released, summary
 from benchmarks.timing import find
 from seqveil import MarkovModel, secrets
 from seqveil.core.kernel import Ints
-from seqveil.engine.policy import Policy
-from seqveil.engine.terms import Terms
+from seqveil.engine.policy import Policy, Terms
 from seqveil.receiver.statistics import ENOUGH, Summary
 
 LEVELS = (0.90, 0.95)

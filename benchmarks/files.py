@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.tree import _walk
 from seqveil import MarkovModel, Session, audit, decode, release
-from seqveil.core import compiled
+from seqveil.core import bulk
 from seqveil.core.distortion import Distortion, hamming
 from seqveil.core.mechanisms import Batch
 from seqveil.core.mechanisms import tree as TREE
@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 
 def run(data: Path | None) -> Row:
-    print(f"the compiled path is {'loaded' if compiled.load() else 'not there'}")
+    print(f"the compiled path is {'loaded' if bulk.load() else 'not there'}")
     return {"symbols": _symbols(), "places": _places(), "batches": _batches(), "calls": _calls()}
 
 
@@ -149,12 +149,12 @@ def _batch(model: MarkovModel, costs: Distortion, length: int) -> float:
 def _calls() -> Row:
     """Microseconds of `Session.release`, compiled and not, and releases a second of 32 users at once by `tree`."""
     model = MarkovModel(np.full(17, 1 / 17), np.full((17, 17), 0.02) + 0.66 * np.eye(17))
-    found, loaded = {}, compiled._used
+    found, loaded = {}, bulk._used
     for name, code in (("compiled", loaded), ("numpy", False)):
-        compiled._used = code
+        bulk._used = code
         session = Session(model, mechanism="optimal", epsilon=1.0)
         found[name] = 1e6 * min(_spent(lambda: [session.release(k % 17) for k in range(300)]) for _ in range(5)) / 300  # noqa: B023
-    compiled._used = loaded
+    bulk._used = loaded
     quick, plain = found["compiled"], found["numpy"]
     print(f"`Session.release`, 17 symbols: compiled {quick:.0f} µs (aim: 66), without numba {plain:.0f} µs (aim: 200)")
     walk, distance = _walk(100)

@@ -14,9 +14,8 @@ from experiments import datasets
 from seqveil import MarkovModel
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.randomness import SeededRandomness
-from seqveil.engine.policy import Policy
+from seqveil.engine.policy import Policy, Terms
 from seqveil.engine.streams import CodeStreams
-from seqveil.engine.terms import Terms
 from seqveil.receiver.statistics import Summary, summarise
 
 TARGETS = ("histogram", "over_time", "transitions", "dwell")

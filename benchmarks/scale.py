@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.timing import best, find
 from seqveil import MarkovModel, Session, distortion
-from seqveil.core import compiled
+from seqveil.core.bulk import load
 from seqveil.core.randomness import BITS, SystemRandomness
 from seqveil.engine import batches
 from seqveil.engine.policy import Policy
@@ -32,8 +32,8 @@ def sticky(n: int) -> MarkovModel:
 
 
 def run(data: Path | None) -> dict[str, Any]:
-    print("compiled path: " + ("on" if compiled.load() else "off (pip install -e '.[fast]'); plain Python"))
-    results: dict[str, Any] = {"compiled": compiled.load(), "bulk": bulk(), "peers": peers()}
+    print("compiled path: " + ("on" if load() else "off (pip install -e '.[fast]'); plain Python"))
+    results: dict[str, Any] = {"compiled": load(), "bulk": bulk(), "peers": peers()}
     results["one"] = one_at_a_time()
     results["large"] = large(data)
     results["growth"] = growth()

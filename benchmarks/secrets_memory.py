@@ -17,13 +17,12 @@ import numpy as np
 
 from benchmarks.timing import find
 from seqveil import MarkovModel, secrets
-from seqveil.core import compiled
+from seqveil.core import bulk
 from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets import SecretTrackers
-from seqveil.engine.policy import Policy
+from seqveil.engine.policy import Policy, Terms
 from seqveil.engine.secrets import errors_by_answer
 from seqveil.engine.stream import Released, State, observe, observed, step
-from seqveil.engine.terms import Terms
 from seqveil.evaluate.attack import attack_secret
 
 DIALS = (0.0, 0.5, 1.0, math.inf)
@@ -33,7 +32,7 @@ BULK, EVENTS = 2_000, 40
 
 def figures(name: str, model: MarkovModel, truth: np.ndarray, secret: secrets.Secret) -> list[dict[str, float]]:
     """The error at each dial, for everybody, for people with and without the secret, and events a second."""
-    compiled.load()
+    bulk.load()
     found = []
     for dial in DIALS:
         setting = Policy(secrets=secret, side_information=dial).on(model)
@@ -148,7 +147,7 @@ def speed() -> dict[str, float]:
 
     The windows: the whole stream whenever it ends, its first 40 events, every 20 events.
     """
-    compiled.load()
+    bulk.load()
     rng, found = np.random.default_rng(0), {}
     chains = [
         MarkovModel(

@@ -16,9 +16,8 @@ import numpy as np
 from seqveil import MarkovModel, secrets
 from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets import Secret
-from seqveil.engine.policy import Policy
+from seqveil.engine.policy import Policy, Terms
 from seqveil.engine.stream import State, step
-from seqveil.engine.terms import Terms
 
 OPTIONS: tuple[dict[str, Any], ...] = (
     *({},) * 4,

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from seqveil import MarkovModel
-from seqveil.core import compiled
+from seqveil.core import bulk
 from seqveil.engine.policy import Policy
 from seqveil.engine.sqlite import WAL_PAGES
 from seqveil.engine.streams import CodeStreams
@@ -23,7 +23,7 @@ AN_HOUR = 1_800_000
 
 
 def run(data: Path | None) -> list[dict[str, float]]:
-    how = "compiled" if compiled.load() else "plain Python"
+    how = "compiled" if bulk.load() else "plain Python"
     print(
         f"events/s ({how}), n={SYMBOLS}, ε={EPSILON:g}, {EVENTS:,} events, {GROUP} a transaction, synced at each commit"
     )

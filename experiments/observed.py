@@ -22,8 +22,8 @@ from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.mechanisms import Mechanism
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches, blocks
+from seqveil.engine.policy import Terms
 from seqveil.engine.stream import State
-from seqveil.engine.terms import Terms
 
 Codes = Floats = np.ndarray
 TOGETHER = 400_000  # states of all streams followed at once: what a cache holds

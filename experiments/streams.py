@@ -13,9 +13,9 @@ from seqveil.core.distortion import Distortion
 from seqveil.core.mechanisms import BatchMechanism, find
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches
+from seqveil.engine.policy import Terms
 from seqveil.engine.stream import State
 from seqveil.engine.streams import CodeStreams
-from seqveil.engine.terms import Terms
 from seqveil.receiver.decode import decode_codes
 
 Codes = np.ndarray

@@ -36,11 +36,10 @@ COMPILED = "--compiled" in sys.argv[1:]
 os.environ["SEQVEIL_COMPILED"] = "01"[COMPILED]
 
 import seqveil as sv  # noqa: E402
-from seqveil.engine.policy import Policy  # noqa: E402
-from seqveil.engine.terms import Terms  # noqa: E402
+from seqveil.engine.policy import Policy, Terms  # noqa: E402
 
 # what has no name in `seqveil` itself: the end of its module's path, wherever in the package that lies, and its name
-LOAD_COMPILED = ("compiled", "load")
+LOAD_COMPILED = ("core/bulk", "load")
 COMMANDS = ("cli", "main")
 STORE = ("engine/streams", "CodeStreams")
 APP = ("service/app", "Service")

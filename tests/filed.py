@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 import seqveil as sv
-from seqveil.core.files import Reading
+from seqveil.core.model import Reading
 from seqveil.interfaces.files import release
 from seqveil.interfaces.files.events import read_events
 from seqveil.interfaces.files.fit import fit_table as fit_file  # noqa: F401 -- for tests

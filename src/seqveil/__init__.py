@@ -25,15 +25,14 @@ from typing import Any
 
 from seqveil.core import distortion, errors, kernel, leakage, mechanisms, randomness
 from seqveil.core.alphabet import Alphabet, Bins, Grid
-from seqveil.core.composition import compose
 from seqveil.core.errors import SeqveilError
 from seqveil.core.geography import Cells
 from seqveil.core.kernel import Kernel
 from seqveil.core.model import MarkovModel
-from seqveil.engine.budget import Budget
+from seqveil.engine.budget import Budget, compose
 from seqveil.engine.policy import Policy
-from seqveil.engine.releases import Account, Release
 from seqveil.engine.session import Session
+from seqveil.engine.store import Account, Release
 from seqveil.engine.streams import Streams
 from seqveil.receiver.decode import decode_stream
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from reference import streams as ref
-from seqveil.core import compiled, filtering
+from seqveil.core import bulk, filtering
 from seqveil.core.alphabet import UNKNOWN
 from seqveil.core.leakage import FEW, Leakages, pass_over
 from seqveil.core.model import MarkovModel
@@ -18,13 +18,13 @@ from seqveil.engine.stream import State, step
 @pytest.fixture
 def four(monkeypatch):
     """Four threads, however many cores there are, and parts that a test can fill."""
-    monkeypatch.setattr(compiled, "threads", lambda: 4)
-    monkeypatch.setattr(compiled, "PART", 100)
+    monkeypatch.setattr(bulk, "threads", lambda: 4)
+    monkeypatch.setattr(bulk, "PART", 100)
 
 
 def test_parts_cover_every_row_once(four):
     for rows in (0, 1, 99, 100, 399, 400, 1000, 12_345):
-        found = compiled.in_parts(rows, lambda part: np.arange(part.start, part.stop))
+        found = bulk.in_parts(rows, lambda part: np.arange(part.start, part.stop))
         assert np.array_equal(np.concatenate(found), np.arange(rows))
 
 
@@ -34,13 +34,13 @@ def test_an_error_in_a_part_is_raised(four):
             raise ValueError("in a later part")
 
     with pytest.raises(ValueError, match="later part"):
-        compiled.in_parts(1000, work)
+        bulk.in_parts(1000, work)
 
 
 @pytest.mark.parametrize("mechanism", ["optimal", "crr"])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_releases_beliefs_and_accounts_are_those_of_one_thread(mechanism, sparse, monkeypatch):
-    if not compiled.load():
+    if not bulk.load():
         pytest.skip("numba is not installed")
     rng = np.random.default_rng(3)
     distribution = rng.dirichlet(np.full(9, 0.6), 9)
@@ -51,8 +51,8 @@ def test_releases_beliefs_and_accounts_are_those_of_one_thread(mechanism, sparse
     codes[:, 7] = UNKNOWN  # a value outside the alphabet
     setting, states = Policy(epsilon=1.0, mechanism=mechanism).on(model), []
     for threads in (1, 3):
-        monkeypatch.setattr(compiled, "threads", lambda count=threads: count)
-        monkeypatch.setattr(compiled, "PART", 100)
+        monkeypatch.setattr(bulk, "threads", lambda count=threads: count)
+        monkeypatch.setattr(bulk, "PART", 100)
         state, randomness, released = State.start(setting, 1111), SeededRandomness(7), []
         for event in codes:
             made, state = step(setting, state, event, randomness)
@@ -64,10 +64,10 @@ def test_releases_beliefs_and_accounts_are_those_of_one_thread(mechanism, sparse
 
 
 def test_a_forked_process_has_threads_of_its_own(four):
-    assert compiled.in_parts(1000, lambda part: part.start)
+    assert bulk.in_parts(1000, lambda part: part.start)
     child = os.fork()
     if not child:
-        os._exit(0 if len(compiled.in_parts(1000, lambda part: part.start)) > 1 else 1)
+        os._exit(0 if len(bulk.in_parts(1000, lambda part: part.start)) > 1 else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 

@@ -13,7 +13,7 @@ import seqveil as sv
 from seqveil.core.errors import DataError, ModelError
 from seqveil.core.fitting import RunCounts
 from seqveil.core.mixture import PSEUDO, TypeSearch
-from seqveil.core.states import validate
+from seqveil.core.model import validate
 
 
 def chains(n: int, types: int, seed: int = 0, order: int = 1) -> list[sv.MarkovModel]:

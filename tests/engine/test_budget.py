@@ -49,7 +49,7 @@ def test_what_a_total_allows(total, spent, wanted):
 @settings(deadline=None, max_examples=80)
 @given(events=st.lists(st.tuples(st.floats(0, 3), st.floats(0, 2)), min_size=1, max_size=15), span=st.floats(0.5, 6))
 def test_a_window_sums_what_lies_in_it_and_forgets_the_rest(events, span):
-    window, now, past = Window.start(1), 0.0, []
+    window, now, past = Window(np.zeros((1, 0)), np.zeros((1, 0))), 0.0, []
     for gap, cost in events:
         now += gap
         inside = math.fsum(c for t, c in past if exactly_within(t, now, span))

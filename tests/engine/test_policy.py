@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import seqveil as sv
-from seqveil.core.composition import epsilon_for
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.engine import policy as policies
-from seqveil.engine.policy import saved_terms
-from seqveil.engine.terms import refuse_other
+from seqveil.engine.budget import epsilon_for
+from seqveil.engine.policy import refuse_other, saved_terms
 
 MODEL = sv.MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]], alphabet=[1, 2, 4])
 OTHER = sv.MarkovModel([0.4, 0.3, 0.3], [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]], alphabet=[1, 2, 4])

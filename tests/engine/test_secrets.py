@@ -18,8 +18,8 @@ from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets.pools import IMPOSSIBLE
 from seqveil.core.secrets.solving import released
 from seqveil.engine import packing, stream
-from seqveil.engine.releases import SecretAccount
 from seqveil.engine.secrets import dial_of, guarded_table
+from seqveil.engine.store import SecretAccount
 from seqveil.engine.stream import State, step
 from seqveil.engine.streams import CodeStreams
 

@@ -19,9 +19,8 @@ from seqveil.engine.budget import Budget
 from seqveil.engine.calls import OutOfOrder
 from seqveil.engine.packing import Sealing
 from seqveil.engine.policy import Policy
-from seqveil.engine.releases import EARLIER
 from seqveil.engine.sqlite import checksum
-from seqveil.engine.store import GAP, Damaged, Memory, StateStore
+from seqveil.engine.store import EARLIER, GAP, Damaged, Memory, StateStore
 from seqveil.engine.stream import REFUSED, Private
 from seqveil.engine.streams import CodeStreams
 from seqveil.engine.upkeep import opened, verify

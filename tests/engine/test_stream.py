@@ -28,9 +28,8 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches, stream
 from seqveil.engine.budget import Budget
-from seqveil.engine.policy import Policy
+from seqveil.engine.policy import Policy, Terms
 from seqveil.engine.stream import rounds, skipped
-from seqveil.engine.terms import Terms
 from seqveil.receiver.audit import Audit
 
 CHAIN = MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])

@@ -19,8 +19,7 @@ from seqveil.core.secrets import ever
 from seqveil.engine import sqlite
 from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
-from seqveil.engine.releases import EARLIER
-from seqveil.engine.store import Damaged, Erased, NoLongerKept, StoreBusy, StoreError
+from seqveil.engine.store import EARLIER, Damaged, Erased, NoLongerKept, StoreBusy, StoreError
 from seqveil.engine.streams import CodeStreams
 from seqveil.engine.upkeep import erase, facts_of, verify
 

@@ -13,8 +13,7 @@ from seqveil.core.errors import InputError
 from seqveil.engine.budget import Budget
 from seqveil.engine.calls import OutOfOrder
 from seqveil.engine.policy import Policy
-from seqveil.engine.releases import Account, Releases
-from seqveil.engine.store import GAP, Stored, StoreError
+from seqveil.engine.store import GAP, Account, Releases, Stored, StoreError
 from seqveil.engine.stream import NOTHING, REFUSED
 from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.events import EventJob, Wording, release_together

@@ -18,9 +18,8 @@ from seqveil.client import Client
 from seqveil.core.errors import InputError
 from seqveil.core.times import Slots
 from seqveil.engine import stream
-from seqveil.engine.policy import saved_terms
+from seqveil.engine.policy import NO_BOUND, saved_terms
 from seqveil.engine.streams import CodeStreams
-from seqveil.engine.terms import NO_BOUND
 from served import WORDS, running, words_model
 
 NAMES = ["news", "sports", "health"]

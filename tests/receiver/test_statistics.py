@@ -15,9 +15,8 @@ from seqveil import MarkovModel
 from seqveil.core.errors import InputError
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import stream
-from seqveil.engine.policy import Policy
+from seqveil.engine.policy import Policy, Terms
 from seqveil.engine.streams import CodeStreams
-from seqveil.engine.terms import Terms
 from seqveil.interfaces.files.receive import Statistics
 from seqveil.receiver import inversion, statistics
 from seqveil.receiver.drift import ModelCheck

@@ -7,8 +7,8 @@ import numpy as np
 from reference.guarding import asked
 from seqveil import secrets
 from seqveil.core.alphabet import Alphabet
-from seqveil.core.model import MarkovModel
-from seqveil.core.states import States, validate
+from seqveil.core.model import MarkovModel, validate
+from seqveil.core.states import States
 
 SECRETS = [
     secrets.ever(1, window=3, epsilon=1.0),

@@ -1,13 +1,245 @@
-"""Many users side by side: what is known of each in rows of arrays; their streams, step by step and in blocks."""
+"""How bulk work is done: by one source in two forms, plain and compiled by numba; by rows in parts for threads; and by
+arrays with a row for each user, and their streams side by side, step by step and in blocks.
+
+A function marked `@compiled` is what it says, plain Python on lists or arrays. `form` gives the one to call: the very
+same code compiled, once it is loaded, else the function itself. Nothing is reordered or fused on the way, so both give
+the same numbers to the last bit.
+
+numba comes with `pip install -e '.[fast]'`. Where it has kept the compiled code of an earlier process, loading that
+takes half a second: it happens with the first release of a session, and in a file of many users once there were enough
+releases to be worth it. Else compiling takes some seconds, once a process has made enough releases to be worth those. A
+program that minds the pause calls `load()` when it starts, as the service does. `SEQVEIL_COMPILED=0` in the
+environment keeps to plain Python.
+
+Independent rows are cut into parts for threads (`in_parts`): each comes out the same to the last bit, however many
+parts there are. `SEQVEIL_THREADS` in the environment sets how many threads there may be; by default as many as the
+cores this process may use.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+import os
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from types import FunctionType
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+WORTH_IT = 20_000  # releases of a process after which the code is compiled where it has to be
+WORTH_LOADING = 2_000  # releases after which it is loaded where it was kept
+PART = 8192  # rows that are worth a thread: fewer cost more to hand out than they save
+NARROW = 128  # numbers up to which a row counts as one; a wider one is as much work as several
+BLOCK = 64  # compiled code takes rows in blocks of so many
+LISTED = 1 << 20  # numbers made into lists at a time, about
+KEPT = "mechanisms/closed_form.draw"  # a function of which numba keeps the code, if of any
+
+Source = TypeVar("Source")
+Found = TypeVar("Found")
+
+_sources: list[Any] = []
+_used: bool | None = None  # whether compiled forms are used; None: not yet
+_made = 0
+
+
+def compiled(function: Source) -> Source:
+    """Mark a function as one that numba can compile."""
+    _sources.append(function)
+    return function
+
+
+def reals(count: int) -> Any:
+    """Room for numbers: a list, or an array where the caller is compiled."""
+    return [0.0] * count
+
+
+def wholes(count: int) -> Any:
+    """Room for whole numbers: a list, or an array where the caller is compiled."""
+    return [0] * count
+
+
+def form(function: Any, releases: int = 1) -> Any:
+    """The form of a function to call for so many releases: compiled where that is loaded, else itself."""
+    return _forms()[function] if ready(releases) else function
+
+
+def ready(releases: int = 1) -> bool:
+    """Whether compiled forms are used, for so many releases more."""
+    global _used, _made
+    if _used is None:
+        _made += releases
+        soon = releases == 1 or _made >= WORTH_LOADING  # one release alone is a session's, which is expected to go on
+        if _made >= WORTH_IT or (soon and _kept()):
+            _used = os.environ.get("SEQVEIL_COMPILED") != "0" and find_spec("numba") is not None
+            if _used:
+                _take_steps()
+    return bool(_used)
+
+
+def load() -> bool:
+    """Load the compiled forms now, and leave none to compile later; False where numba is missing or switched off."""
+    return ready(WORTH_IT)
+
+
+def row_by_row(function: Any, numbers: Sequence[Any], given: Sequence[Any], filled: Sequence[Any]) -> None:
+    """Call a marked function for rows that are `given`, to have others `filled` in: (B, …) all of them.
+
+    Compiled code gets arrays, in parts for threads; plain Python gets lists. An empty array stays empty.
+    """
+    rows, width = len(filled[0]), given[0][0].size
+    code = form(function, rows)
+
+    def some(part: slice) -> None:
+        """Run one part: compiled code fills the arrays in place, plain code fills lists that are copied back."""
+        here, made = [np.ascontiguousarray(array[part]) for array in given], [array[part] for array in filled]
+        if code is not function:
+            code(*numbers, *here, *made)
+            return
+        lists = [array.tolist() for array in made]
+        shared = [each.tolist() if isinstance(each, np.ndarray) else each for each in numbers]
+        function(*shared, *(array.tolist() for array in here), *lists)
+        for array, values in zip(made, lists, strict=True):
+            array[:] = values
+
+    if code is not function:
+        in_parts(rows, some, width)
+        return
+    step = max(1, LISTED // sum(array[:1].size for array in (*given, *filled)))
+    for at in range(0, rows, step):
+        some(slice(at, at + step))
+
+
+def _take_steps() -> None:
+    """A release, the belief and the account after it: so that nothing is left to compile later."""
+    from numba import config
+
+    from seqveil.core import distortion, filtering, leakage, mechanisms
+    from seqveil.core.mechanisms.base import Asked
+    from seqveil.core.model import MarkovModel
+
+    numba: Any = config
+    before, numba.SLP_VECTORIZE = numba.SLP_VECTORIZE, 1  # `SIDE` like operations become one, with the same results
+    model, some = MarkovModel([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]]), np.zeros(5, np.int64)
+    distributions = filtering.start(model, 5)
+    made = mechanisms.optimal.release(distributions, 1.0, distortion.hamming(), Asked(some, some))
+    assert made is not None
+    for columns in (made.columns, made.columns.astype(np.float64)):
+        filtering.move(model, distributions, columns)
+    leakage.Leakages.start(model, 5).charge(model, made.columns, np.ones(5), some + 1, some + 1)
+    numba.SLP_VECTORIZE = before
+
+
+def _forms() -> dict[Any, Any]:
+    """The compiled form of each function that was marked, whichever modules were imported since the last call."""
+    if len(_known) < len(_sources):
+        from numba import njit
+
+        # no fast-math: reordered sums or fused products would give other last bits; a call would cost more than it does
+        translate = njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+        arrays = {"reals": translate(_array_of_reals), "wholes": translate(_array_of_wholes)}
+        for function in _sources[len(_known) :]:
+            if function.__module__ not in _scopes:  # marked functions of other modules stand for their compiled forms
+                named = {
+                    name: _known.get(value, value) for name, value in function.__globals__.items() if callable(value)
+                }
+                _scopes[function.__module__] = {**function.__globals__, **named, **arrays}
+            scope = _scopes[function.__module__]
+            _known[function] = scope[function.__name__] = translate(FunctionType(function.__code__, scope))
+    return _known
+
+
+def _array_of_reals(count: int) -> NDArray[np.float64]:
+    return np.empty(count)
+
+
+def _array_of_wholes(count: int) -> NDArray[np.int64]:
+    return np.empty(count, np.int64)
+
+
+_known: dict[Any, Any] = {}
+_scopes: dict[str, dict[str, Any]] = {}  # by module: its names, those of marked functions bound to compiled forms
+
+
+@cache
+def _kept(function: str = KEPT) -> bool:
+    """Whether numba has kept compiled code of this very version, beside it or in a folder of its own."""
+    source = Path(__file__).parent / (function.split(".")[0] + ".py")
+    name = f"{source.stem}.{function.split('.')[1]}-*.nbi"
+    found = list(source.parent.glob(f"__pycache__/{name}"))
+    for folder in (os.environ.get("NUMBA_CACHE_DIR"), os.path.expanduser("~/.cache/numba")):
+        found += [] if not folder else Path(folder).glob(f"{source.parent.name}_*/{name}")
+    try:
+        return any(path.stat().st_mtime >= source.stat().st_mtime for path in found)
+    except OSError:  # a file that is gone again, or a package in an archive
+        return False
+
+
+_listening: list[Callable[[int], None]] = []
+
+
+@contextmanager
+def heard(hear: Callable[[int], None]) -> Iterator[None]:
+    """Have each step of bulk work in the block disclosed, by how many streams took it: for signs of progress.
+
+    >>> with heard(print):
+    ...     took_step(3)
+    3
+    """
+    _listening.append(hear)
+    try:
+        yield
+    finally:
+        _listening.remove(hear)
+
+
+def took_step(rows: int) -> None:
+    """Tell whoever listens that so many streams went one event on."""
+    for hear in _listening:
+        hear(rows)
+
+
+@cache
+def threads() -> int:
+    """How many threads bulk work may use."""
+    asked = os.environ.get("SEQVEIL_THREADS", "")
+    if asked.isdecimal() and int(asked) > 0:
+        return int(asked)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def in_parts(rows: int, work: Callable[[slice], Found], width: int = 1) -> list[Found]:
+    """What `work` gives for each part of the rows; the parts run side by side, and in one where there are few rows.
+
+    `width` says how many numbers a row has: of wide rows fewer are worth a thread.
+
+    >>> in_parts(10, lambda part: part.stop - part.start)
+    [10]
+    """
+    if rows < PART and width <= NARROW:  # the usual case
+        return [work(slice(0, rows))]
+    worth, block = (PART, BLOCK) if width <= NARROW else (max(1, PART * NARROW // (8 * width)), 1)
+    count = min(threads(), rows // worth)
+    if count <= 1:
+        return [work(slice(0, rows))]
+    size = -(-rows // (count * block)) * block
+    parts = [slice(at, min(rows, at + size)) for at in range(0, rows, size)]
+    return list(_pool().map(work, parts))
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads(), "seqveil-core")
+
+
+if hasattr(os, "register_at_fork"):  # the threads of a pool do not come along into a forked process
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+
 
 ANY = 1 << 62  # no limit
 

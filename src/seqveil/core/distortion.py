@@ -188,9 +188,12 @@ def _matrix(distortion: Distortion, n: int) -> Floats:
     return found
 
 
+HAMMING = Distortion("hamming")
+
+
 def hamming() -> Distortion:
     """1 where the release is wrong, 0 where it is right."""
-    return Distortion("hamming")
+    return HAMMING
 
 
 def absolute(values: ArrayLike) -> Distortion:
@@ -279,7 +282,7 @@ def error_size(error: float, distortion: str) -> str:
 
 def _by_name(name: str, alphabet: Symbols) -> Distortion:
     if name == "hamming":
-        return hamming()
+        return HAMMING
     if name not in NAMES:
         raise InputError(f"expected a distortion among {', '.join(NAMES)} or a matrix, got {name!r}")
     points, said = alphabet.points, f'distortion "{name}"'

@@ -84,17 +84,7 @@ def needs_extra(what: str, extra: str) -> Iterator[None]:
 
 
 _COLUMNS = ("user", "value", "time")
-_typed: ContextVar[bool] = ContextVar("typed", default=False)
-
-
-@contextmanager
-def typed_options() -> Iterator[None]:
-    """Messages in the block name options as the command line spells them."""
-    token = _typed.set(True)
-    try:
-        yield
-    finally:
-        _typed.reset(token)
+TYPED: ContextVar[bool] = ContextVar("typed", default=False)  # whether messages name options as the command line does
 
 
 def option(name: str, value: object = None) -> str:
@@ -102,11 +92,12 @@ def option(name: str, value: object = None) -> str:
 
     >>> option("user"), option("missing", "drop"), option("force", True)
     ('user=', "missing='drop'", 'force=True')
-    >>> with typed_options():
-    ...     option("user"), option("missing", "drop"), option("force", True)
+    >>> token = TYPED.set(True)
+    >>> option("user"), option("missing", "drop"), option("force", True)
     ('--user-column', '--missing drop', '--force')
+    >>> TYPED.reset(token)
     """
-    if not _typed.get():
+    if not TYPED.get():
         return f"{name}=" if value is None else f"{name}={value!r}"
     dashed = "--" + name.replace("_", "-") + "-column" * (name in _COLUMNS)
     return dashed if value in (None, True) else f"{dashed} {value}"

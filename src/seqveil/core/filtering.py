@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from seqveil.core.bulk import Layout
-from seqveil.core.compiled import NARROW, compiled, form, in_parts, ready
+from seqveil.core.bulk import NARROW, Layout, compiled, form, in_parts, ready
 from seqveil.core.kernel import Floats, Ints, grouped_sum
 
 if TYPE_CHECKING:

@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core import filtering
-from seqveil.core.bulk import ByUser
-from seqveil.core.compiled import compiled, form
+from seqveil.core.bulk import ByUser, compiled, form
 from seqveil.core.kernel import UNIT, Floats, Ints, outward, slack
 from seqveil.core.model import MarkovModel
 

@@ -1,4 +1,7 @@
-"""MarkovModel: how a stream is correlated, as a prior and sparse transitions of any order."""
+"""MarkovModel: how a stream is correlated, as a prior and sparse transitions of any order; and its file.
+
+A model keeps which columns are what, for every file that comes later (`Reading`).
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,12 @@ import hashlib
 import io
 import json
 import os
+import secrets
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,7 +25,6 @@ from numpy.typing import ArrayLike, NDArray
 from seqveil.core import filtering
 from seqveil.core.alphabet import Codes, Floats, Symbols, from_json, symbols_of
 from seqveil.core.errors import InputError, ModelError
-from seqveil.core.files import Reading, replacing
 from seqveil.core.states import (
     States,
     Trait,
@@ -29,7 +33,6 @@ from seqveil.core.states import (
     from_arrays,
     mixture,
     named_labels,
-    validate,
 )
 
 # Pseudo-events of a context, spread as all events are: without any, what nobody did would count as impossible, and an
@@ -47,6 +50,97 @@ _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, OSError)  # of a file that
 _MALFORMED = (LookupError, ValueError, TypeError, AttributeError, RuntimeError)  # of one with other content
 
 Progress = Callable[[float], None]  # called with the share of the work that is done
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The names of the columns that hold the user, the value (``"x,y"`` for two coordinates) and the order.
+
+    Without ``time`` a column ``seq``, or else one that is called as times are, gives the order where a file has one.
+    User and order may be several columns: ``"firm,badge"`` names a person, ``"week,hour"`` is the hour within the week.
+
+    >>> Reading("firm,badge").user_columns, Reading(time="week,hour").time_columns
+    (('firm', 'badge'), ('week', 'hour'))
+    """
+
+    user: str = "user"
+    value: str = "value"
+    time: str | None = None
+
+    def __post_init__(self) -> None:
+        names = [*self.user_columns, *self.value_columns, *self.time_columns]
+        if len(self.value_columns) > 2 or not all(names) or len(set(names)) < len(names):
+            raise InputError(f"expected different names for user, value (one, or two as in x,y) and time; got {names}")
+
+    @property
+    def value_columns(self) -> tuple[str, ...]:
+        """The columns of the value: one, or two for places in a plane."""
+        return _names(self.value)
+
+    @property
+    def user_columns(self) -> tuple[str, ...]:
+        """The columns that name the user together."""
+        return _names(self.user)
+
+    @property
+    def time_columns(self) -> tuple[str, ...]:
+        """The columns that were named for the order, the coarsest first."""
+        return () if self.time is None else _names(self.time)
+
+    def but(self, user: str | None = None, value: str | None = None, time: str | None = None) -> Reading:
+        """The same with other names where some are given: what differs in another file.
+
+        >>> Reading("who", "page").but(value="url")
+        Reading(user='who', value='url', time=None)
+        """
+        given = {"user": user, "value": value, "time": time}
+        return replace(self, **{name: text for name, text in given.items() if text is not None})
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(","))
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str], private: bool = False) -> Iterator[Path]:
+    """A hidden file beside the target: it takes the target's place when the block ends well, else it is removed.
+
+    So a file appears whole or not at all, and stays after a power cut.
+
+    Parameters:
+        path: the target, which may be there or not.
+        private: whether the owner alone may read the file, from its first byte on.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     target = Path(folder, "out.txt")
+    ...     with replacing(target) as part:
+    ...         written = part.write_text("all of it")
+    ...     target.read_text(), len(list(Path(folder).iterdir()))
+    ('all of it', 1)
+    """
+    target = Path(path)
+    part = target.with_name(f".{target.name}.part-{secrets.token_hex(4)}")
+    try:
+        if private:
+            os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        yield part
+        settle(part)
+        os.replace(part, target)
+        settle(target.parent)  # or a power cut could undo the renaming
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def settle(place: str | os.PathLike[str]) -> None:
+    """Wait until a file is on the disk, or the names in a folder are."""
+    if os.name == "nt":
+        return  # which can wait for neither by its name
+    handle = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 class MarkovModel(States):
@@ -219,6 +313,11 @@ class MarkovModel(States):
 
         own = self.answers == np.arange(self.restart_rows)[:, None]
         return sparse.vstack([self.chain.T, sparse.csr_array(np.where(own, self.backoff, 0.0))], format="csr")
+
+    @cached_property
+    def answers(self) -> Codes:
+        """Which answer to its trait each state gives: (S,), all 0 without one."""
+        return _answers(self)
 
     @cached_property
     def restart_rows(self) -> int:
@@ -475,3 +574,42 @@ def _draw(distribution: Floats, randomness: Floats) -> Codes:
     running = np.cumsum(distribution)
     place = np.searchsorted(running, randomness * running[-1], side="right")
     return np.asarray(np.minimum(place, np.flatnonzero(distribution)[-1]), dtype=np.int64)
+
+
+def _answers(states: States) -> Codes:
+    if states.trait is None:
+        return np.zeros(len(states.newest), np.int64)
+    kind = np.searchsorted(states.base_state[:: states.n], np.arange(len(states.newest)), side="right") - 1
+    return np.repeat(np.arange(len(states.trait.types)), states.trait.types)[kind]
+
+
+def validate(states: States) -> None:
+    """Raise `ModelError` unless the arrays are a distribution (for arrays that come from a file)."""
+    size, n = len(states.newest), states.n
+    chain = states.chain
+    if chain.shape != (size, size) or not (states.initial.shape == states.backoff.shape == states.newest.shape):
+        raise ModelError("the model's arrays do not fit together; save the model again")
+    wide = (states.types * n,)
+    misfit = states.types < 1 or (states.order == 1 and size != wide[0])
+    if misfit or states.base.shape != wide or states.base_state.shape != wide:
+        raise ModelError("the model's arrays do not fit its alphabet; save the model again")
+    numbers = (chain.data, states.initial, states.backoff, states.base)
+    if not all(part.dtype == np.float64 and np.isfinite(part).all() and (part >= 0).all() for part in numbers):
+        raise ModelError("the model holds negative or non-finite probabilities; save the model again")
+    named = ((states.newest, n), (states.base_state, size))
+    if not all(a.dtype == np.int64 and (a >= 0).all() and (a < limit).all() for a, limit in named):
+        raise ModelError("the model names symbols or states that do not exist; save the model again")
+    if not np.array_equal(states.newest[states.base_state], np.tile(np.arange(n), states.types)):
+        raise ModelError("the model's states do not match its symbols; save the model again")
+    if states.trait is not None:
+        begins = states.base_state[::n]
+        if sum(states.trait.types) != states.types or begins[0] != 0 or (np.diff(begins) <= 0).any():
+            raise ModelError("the model's trait does not fit its types; save the model again")
+    answers, steps = _answers(states), chain.tocoo()
+    if (answers[steps.row] != answers[steps.col])[steps.data > 0].any():
+        raise ModelError("the model lets people change their answer to its trait; save the model again")
+    totals = np.asarray(chain.sum(axis=1)).ravel() + states.backoff
+    base = np.bincount(answers[states.base_state], states.base)
+    distributions = (np.abs(totals - 1).max(), abs(states.initial.sum() - 1), np.abs(base - 1).max())
+    if max(distributions) > 1e-9:
+        raise ModelError("the model's probabilities do not sum to one; save the model again")

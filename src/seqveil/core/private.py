@@ -17,9 +17,9 @@ from seqveil.core.alphabet import Symbols, symbols_of
 from seqveil.core.bulk import places_within
 from seqveil.core.errors import InputError, whole_number
 from seqveil.core.kernel import Ints
-from seqveil.core.model import MarkovModel
+from seqveil.core.model import MarkovModel, validate
 from seqveil.core.randomness import BITS, Randomness
-from seqveil.core.states import States, validate
+from seqveil.core.states import States
 
 CONTRIBUTION = 20  # transitions of a user that count by default
 MOST_SYMBOLS = 2_000  # n² counts are noised one by one

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.compiled import in_parts
+from seqveil.core.bulk import in_parts
 from seqveil.core.errors import InputError, whole_number
 
 BITS = 62

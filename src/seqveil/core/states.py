@@ -18,7 +18,6 @@ lacks goes to the types of its own answer, so that `base` is a distribution with
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -61,14 +60,6 @@ class States:
     newest: Codes
     types: int = 1
     trait: Trait | None = None
-
-    @cached_property
-    def answers(self) -> Codes:
-        """Which answer to its trait each state gives: (S,), all 0 without one."""
-        if self.trait is None:
-            return np.zeros(len(self.newest), np.int64)
-        kind = np.searchsorted(self.base_state[:: self.n], np.arange(len(self.newest)), side="right") - 1
-        return np.repeat(np.arange(len(self.trait.types)), self.trait.types)[kind]
 
 
 def named_labels(trait: Any) -> tuple[str, list[str]]:
@@ -270,35 +261,3 @@ def _side_by_side(blocks: list[States], weights: Floats, trait: Trait | None) ->
         sum(block.types for block in blocks),
         trait,
     )
-
-
-def validate(states: States) -> None:
-    """Raise `ModelError` unless the arrays are a distribution (for arrays that come from a file)."""
-    size, n = len(states.newest), states.n
-    chain = states.chain
-    if chain.shape != (size, size) or not (states.initial.shape == states.backoff.shape == states.newest.shape):
-        raise ModelError("the model's arrays do not fit together; save the model again")
-    wide = (states.types * n,)
-    misfit = states.types < 1 or (states.order == 1 and size != wide[0])
-    if misfit or states.base.shape != wide or states.base_state.shape != wide:
-        raise ModelError("the model's arrays do not fit its alphabet; save the model again")
-    numbers = (chain.data, states.initial, states.backoff, states.base)
-    if not all(part.dtype == np.float64 and np.isfinite(part).all() and (part >= 0).all() for part in numbers):
-        raise ModelError("the model holds negative or non-finite probabilities; save the model again")
-    named = ((states.newest, n), (states.base_state, size))
-    if not all(a.dtype == np.int64 and (a >= 0).all() and (a < limit).all() for a, limit in named):
-        raise ModelError("the model names symbols or states that do not exist; save the model again")
-    if not np.array_equal(states.newest[states.base_state], np.tile(np.arange(n), states.types)):
-        raise ModelError("the model's states do not match its symbols; save the model again")
-    if states.trait is not None:
-        begins = states.base_state[::n]
-        if sum(states.trait.types) != states.types or begins[0] != 0 or (np.diff(begins) <= 0).any():
-            raise ModelError("the model's trait does not fit its types; save the model again")
-    answers, steps = states.answers, chain.tocoo()
-    if (answers[steps.row] != answers[steps.col])[steps.data > 0].any():
-        raise ModelError("the model lets people change their answer to its trait; save the model again")
-    totals = np.asarray(chain.sum(axis=1)).ravel() + states.backoff
-    base = np.bincount(answers[states.base_state], states.base)
-    distributions = (np.abs(totals - 1).max(), abs(states.initial.sum() - 1), np.abs(base - 1).max())
-    if max(distributions) > 1e-9:
-        raise ModelError("the model's probabilities do not sum to one; save the model again")

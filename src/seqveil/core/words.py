@@ -17,14 +17,21 @@ A grade asks what becomes of a suspicion of 1 %. Up to 10 % it is green: whoever
 Up to 50 % it is amber. Beyond, it is red: what was hardly suspected may now be more likely than not. Green says more
 than that the bound is small: it says that nothing is known to stand against it. Where there are doubts, such as a model
 that nobody checked on these people, a small bound is called unchecked.
+
+What a command found is one object, a `Result`: a dataclass that says in `lines` what there is to read, and in `tables`
+what stands in rows. The terminal, `--json`, `print` and a notebook all show it from there.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from html import escape
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -408,3 +415,151 @@ def _shape(setting: Any) -> dict[str, Any]:
         return {"unit": unit}
     epsilon = float(setting.epsilon)
     return {"unit": unit, "one_release": epsilon if most is None else min(epsilon, most)}
+
+
+MANY = 60  # rows of a table that a notebook shows
+CELL = "padding:2px 8px;text-align:"
+
+Line = tuple[str, str]  # a name, and what there is to say about it
+
+
+@dataclass(frozen=True)
+class ResultTable:
+    """Rows under headings; the first column names the rows.
+
+    >>> print(ResultTable("errors", ("ε", "error"), [("0.5", 0.25), ("1", None)]))
+    errors
+    ε    error
+    0.5  0.25
+    1
+    """
+
+    caption: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+    def __str__(self) -> str:
+        cells = [[cell_text(cell) for cell in row] for row in (self.headings, *self.rows)]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        shown = ["  ".join(text.ljust(wide) for text, wide in zip(row, widths, strict=True)).rstrip() for row in cells]
+        return "\n".join([*([self.caption] if self.caption else []), *shown])
+
+    def to_html(self) -> str:
+        """The table for a notebook, cut to a few dozen rows."""
+        head = "".join(f'<th scope="col" style="{CELL}right">{escape(text)}</th>' for text in self.headings)
+        body = "".join(_html_row(*map(cell_text, row)) for row in self.rows[:MANY])
+        title = f'<caption style="{CELL}left;white-space:nowrap">{escape(self.caption)}</caption>'
+        cut = f"<p><small>{MANY} of {len(self.rows)} rows shown</small></p>" if len(self.rows) > MANY else ""
+        return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{cut}"
+
+
+class Result:
+    """What a command found; a subclass is a dataclass that defines `lines`, and `tables` where it has some.
+
+    >>> @dataclass(frozen=True, repr=False)
+    ... class Found(Result):
+    ...     events: int
+    ...     leakage: float
+    ...     def lines(self):
+    ...         return [("events", f"{self.events:,}"), ("leakage", cell_text(self.leakage))]
+    >>> found = Found(1200, math.inf)
+    >>> print(found)
+    events   1,200
+    leakage  no bound
+    >>> found.to_dict()
+    {'events': 1200, 'leakage': None}
+    """
+
+    title: ClassVar[str] = ""  # in a notebook; the name of the class where it is empty
+
+    def lines(self) -> list[Line]:
+        """What there is to say: a name and a sentence, line by line."""
+        raise NotImplementedError
+
+    def tables(self) -> list[ResultTable]:
+        """What stands in rows, below the lines."""
+        return []
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as JSON has it: its fields as plain values, null for every figure that is not a finite number."""
+        assert is_dataclass(self)
+        found: dict[str, Any] = plain({each.name: getattr(self, each.name) for each in fields(self)})
+        return found
+
+    def __str__(self) -> str:
+        return "\n\n".join([aligned(self.lines()), *map(str, self.tables())])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return html_page(self.title or type(self).__name__, self.lines(), self.tables())
+
+
+def html_page(title: str, lines: Sequence[Line], tables: Sequence[ResultTable] = ()) -> str:
+    """What an object says, for a notebook: a row for each line, and tables after them; all text is escaped.
+
+    >>> "<td" in html_page("Release", [("released", "3 of 3 events")]), "<b>" in html_page("<b>", [])
+    (True, False)
+    """
+    rows = "".join(_html_row(*line, align="left") for line in lines)
+    head = f"<p><strong>{escape(title)}</strong></p><table><tbody>{rows}</tbody></table>"
+    return f'<div class="seqveil">{head}{"".join(table.to_html() for table in tables)}</div>'
+
+
+def _html_row(name: str, *cells: str, align: str = "right") -> str:
+    shown = "".join(f'<td style="{CELL}{align}">{escape(text)}</td>' for text in cells)
+    return f'<tr><th scope="row" style="{CELL}left">{escape(name)}</th>{shown}</tr>'
+
+
+def aligned(lines: Sequence[Line]) -> str:
+    """Lines as text, their names in one column.
+
+    >>> print(aligned([("read", "3 rows"), ("model", "m.model")]))
+    read   3 rows
+    model  m.model
+    """
+    width = max((len(name) for name, _ in lines), default=0)
+    return "\n".join(f"{name:<{width}}  {text}" for name, text in lines)
+
+
+def cell_text(value: Any) -> str:
+    """A value as a table shows it: a number in four figures, nothing for None.
+
+    >>> [cell_text(value) for value in (0.51234, 3, None, math.inf, "a")]
+    ['0.5123', '3', '', 'no bound', 'a']
+    """
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value + 0.0:.4g}" if math.isfinite(value) else "no bound"
+    return str(value)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON holds it: numbers or null, never "nan"; objects by their `to_dict`, or as text.
+
+    >>> plain({"error": float("nan"), "people": np.int64(3), "shares": (0.5, math.inf)})
+    {'error': None, 'people': 3, 'shares': [0.5, None]}
+    """
+    if isinstance(value, str | bool | int | None) and not isinstance(value, Enum):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(part) for part in value]
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    if isinstance(value, PathLike):
+        return fspath(value)
+    if hasattr(value, "to_dict"):
+        return plain(value.to_dict())
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+    return str(value)
+
+
+def to_json(value: Any) -> str:
+    """One JSON document of a result, or of any plain values."""
+    return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from seqveil.core import filtering, mechanisms
-from seqveil.core.compiled import took_step
+from seqveil.core.bulk import took_step
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import larger_side

@@ -15,16 +15,16 @@ from functools import cached_property
 import numpy as np
 
 from seqveil.core import filtering
-from seqveil.core.compiled import took_step
+from seqveil.core.bulk import took_step
 from seqveil.core.errors import DataError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints
 from seqveil.core.leakage import pass_over
 from seqveil.core.mechanisms.base import Asked
 from seqveil.core.mechanisms.blocks import BlockRule, Blocks, Disclosed, after, posterior, release
 from seqveil.core.randomness import EventRandomness, Randomness
+from seqveil.engine.policy import Terms
 from seqveil.engine.secrets import NOTHING
 from seqveil.engine.stream import Mask, Private, Released, State, allowance, gate, hidden, ldp_cost, moment, raw_codes
-from seqveil.engine.terms import Terms
 
 HELD = 1e-300  # the ε that the record has of an event outside of any block: nothing, yet not the 0 of one inside
 

@@ -21,8 +21,22 @@ from seqveil.core.randomness import KeyedRandomness, Randomness, User, rows
 from seqveil.core.secrets import SecretTrackers
 from seqveil.engine import batches, blocks, packing, stream
 from seqveil.engine.blocks import Made, ReleasedInBlocks
-from seqveil.engine.releases import EARLIER, InBlocks, Path, Releases
-from seqveil.engine.store import ERASED, GAP, NEW, Entry, Erased, StateStore, Stored, UserRow, batch_text, with_gaps
+from seqveil.engine.store import (
+    EARLIER,
+    ERASED,
+    GAP,
+    NEW,
+    Entry,
+    Erased,
+    InBlocks,
+    Path,
+    Releases,
+    StateStore,
+    Stored,
+    UserRow,
+    batch_text,
+    with_gaps,
+)
 from seqveil.engine.stream import LOST, NOTHING, REFUSED, Done, State, Terms, allowance, skipped
 from seqveil.engine.stream import rounds as rounds_of
 
@@ -54,7 +68,13 @@ class Live:
 
     def __init__(self, history: Sequence[Terms], store: StateStore, memory: int) -> None:
         self._history, self._setting, self._store = history, history[-1], store
-        width, self._epoch = packing.width(self._setting), packing.epoch_of(store.salt)
+        sizes: list[int] = []
+        State.start(self._setting).mapped(lambda part: sizes.append(part.nbytes))
+        width, self._epoch = sum(sizes), 0.0
+        if self._setting.trackers is not None:  # whose accounts grow to about twice as much
+            width += 2 * packing.account_numbers(self._setting.trackers).nbytes
+        if store.durable:
+            self._epoch = packing.epoch_of(store.salt)
         self._room = max(1, memory // (2 * width + BESIDE)) if store.durable else sys.maxsize
         self.together = max(1, LARGE // width)  # users who take a step at once
         self.state = State.start(self._setting, 0)

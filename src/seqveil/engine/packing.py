@@ -34,11 +34,6 @@ CHANGING = ("step", "now", "unseen", "ended", "records", "current", "gone", "dis
 Take = Callable[[int], Floats]  # the next so many numbers
 
 
-def width(setting: Terms) -> int:
-    """Bytes of a user's state; with declared secrets, whose accounts grow, about as many as they come to."""
-    return len(pack(State.start(setting), 0.0)) * (1 if setting.trackers is None else 2)
-
-
 def pack(state: State, epoch: float) -> bytes:
     """These states, exact, all of one size, but for what is in the ledger.
 

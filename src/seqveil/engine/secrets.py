@@ -31,7 +31,7 @@ from seqveil.core.secrets.account import TrackedUsers, together
 from seqveil.core.secrets.pools import IMPOSSIBLE, LEFT
 from seqveil.core.secrets.solving import guarded, released
 from seqveil.core.secrets.tables import Bounds, Dial, GuardingTable
-from seqveil.engine.terms import Terms
+from seqveil.engine.policy import Terms
 
 NOTHING = -1  # the code of a release that was not made, because the budget is spent and the policy says stop
 OTHER_SECRETS = (

@@ -13,16 +13,13 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints, Kernel
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import randomness
-from seqveil.core.results import session_html
 from seqveil.core.secrets import SecretTrackers
 from seqveil.core.times import Time, seconds
-from seqveil.core.words import ASKED, moved, percent, percent_up
+from seqveil.core.words import ASKED, cell_text, html_page, moved, percent, percent_up
 from seqveil.engine import batches, stream
-from seqveil.engine.policy import Policy, policy_of
-from seqveil.engine.releases import Account
+from seqveil.engine.policy import Policy, Terms, policy_of
 from seqveil.engine.secrets import guarded_table
-from seqveil.engine.store import UserRow
-from seqveil.engine.terms import Terms
+from seqveil.engine.store import Account, UserRow
 
 
 class Session:
@@ -186,6 +183,28 @@ class Session:
         )
 
     def _repr_html_(self) -> str:
-        rows = [] if self.trackers is None else self.trackers.rows[0]
-        unfinished = [tracker.in_first_window or tracker.in_later_window for tracker in rows]
-        return session_html(self._setting, self.account, unfinished)
+        """The account of the stream, and never a symbol that went into it or came out of it."""
+        setting, account = self._setting, self.account
+        what, total = f"batch of {setting.batch}" if setting.in_batches else "release", setting.budget.exact_total
+        leakage, up, down = map(cell_text, (account.leakage, account.most, account.least))
+        lines = [
+            ("mechanism", setting.mechanism.name),
+            (f"ε a {what}", cell_text(setting.epsilon)),
+            *(("promised", sentence) for sentence in setting.policy.sentences),
+            ("symbols released", str(account.releases)),
+            *(("means", sentence) for sentence in account.sentences),
+            ("exact leakage", f"{leakage} (up {up}, down {down})"),
+            ("by composition, Σε", cell_text(account.epsilon_spent)),
+            ("without trust in the model", f"{cell_text(account.ldp)}-LDP"),
+        ]
+        trackers = [] if self.trackers is None else self.trackers.rows[0]
+        for place, (secret, tracker) in enumerate(zip(account.secrets, trackers, strict=True), 1):
+            unfinished = tracker.in_first_window or tracker.in_later_window
+            lowest, highest, odds = map(cell_text, (secret.lowest, secret.highest, secret.log_odds))
+            within = "; inside a window, about which nothing is promised before it is over" * unfinished
+            said = f"{secret.name}: log odds {odds}, between {lowest} and {highest} so far{within}"
+            lines.append((f"secret {place}", said))
+        lines.append(("randomness", "operating system" if account.private else "seeded: not private"))
+        if total is not None:
+            lines.append(("budget", f"{cell_text(total)}, of which {cell_text(account.budget_left)} left"))
+        return html_page("Session", lines)

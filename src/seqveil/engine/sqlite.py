@@ -24,8 +24,18 @@ import numpy as np
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.randomness import User
-from seqveil.engine.releases import Accounts
-from seqveil.engine.store import NEW, SALT_BYTES, Damaged, Entry, Position, StoreBusy, Stored, StoreError, UserRow
+from seqveil.engine.store import (
+    NEW,
+    SALT_BYTES,
+    Accounts,
+    Damaged,
+    Entry,
+    Position,
+    StoreBusy,
+    Stored,
+    StoreError,
+    UserRow,
+)
 
 if TYPE_CHECKING:
     from seqveil.engine.packing import Sealing

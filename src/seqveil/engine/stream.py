@@ -21,8 +21,7 @@ from seqveil.core import filtering, mechanisms
 from seqveil.core import times as clock
 from seqveil.core.alphabet import UNKNOWN as UNKNOWN
 from seqveil.core.alphabet import WITHHELD as WITHHELD
-from seqveil.core.bulk import ByUser
-from seqveil.core.compiled import took_step
+from seqveil.core.bulk import ByUser, took_step
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints, Kernels, to_weights
 from seqveil.core.leakage import Leakages, cost, pass_over, weight_range
@@ -31,9 +30,9 @@ from seqveil.core.mechanisms.blocks import Blocks
 from seqveil.core.randomness import Randomness, rows
 from seqveil.core.secrets.account import together
 from seqveil.engine.budget import GONE, TIMELESS, Window
+from seqveil.engine.policy import Terms as Terms
 from seqveil.engine.secrets import NOTHING as NOTHING
 from seqveil.engine.secrets import Remembered, Source, histories, joint_beliefs, release_each, states_of
-from seqveil.engine.terms import Terms as Terms
 
 TIMELESS_SECRETS = "secrets that follow the clock (during, windows of a day) need the time of each event; pass time=…"
 REFUSED = -3  # of an event that was not taken, because its call ended before
@@ -93,8 +92,9 @@ class State(ByUser):
         account = Leakages.start(model, users, setting.in_batches)
         trackers = None if setting.trackers is None else np.full(users, setting.trackers, object)
         blocks = Blocks.start(setting.rule, users) if setting.in_blocks else None
+        window = Window(np.zeros((users, 0)), np.zeros((users, 0)))
         return cls(
-            filtering.start(model, users), np.zeros(users, np.int64), zeros, account, Window.start(users),
+            filtering.start(model, users), np.zeros(users, np.int64), zeros, account, window,
             zeros.copy(), np.zeros(users, np.int64), trackers, blocks, Private.start(setting, users),
         )  # fmt: skip
 

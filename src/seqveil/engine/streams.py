@@ -26,16 +26,19 @@ from seqveil.core.times import Time, seconds
 from seqveil.engine import upkeep
 from seqveil.engine.budget import TIMELESS
 from seqveil.engine.calls import NEXT, Call, Gaps, Live, OutOfOrder, Seen, nothing_yet
-from seqveil.engine.policy import Policy, policy_of
-from seqveil.engine.releases import Account, Accounts, Release, Releases
+from seqveil.engine.policy import Policy, Terms, policy_of
 from seqveil.engine.secrets import SecretTotal, totals
 from seqveil.engine.sqlite import FilePath, SqliteStore, reading
 from seqveil.engine.store import (
     ERASED,
     POSITION,
+    Account,
+    Accounts,
     Memory,
     NoLongerKept,
     Position,
+    Release,
+    Releases,
     StateStore,
     Stored,
     StoreError,
@@ -43,7 +46,6 @@ from seqveil.engine.store import (
     with_gaps,
 )
 from seqveil.engine.stream import NOTHING, TIMELESS_SECRETS, raw_codes, released_codes
-from seqveil.engine.terms import Terms
 
 MEMORY = 1 << 28
 Users = Sequence[User]  # text or whole numbers

@@ -18,9 +18,9 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import key_file, key_mark
 from seqveil.engine import packing, sqlite
 from seqveil.engine.packing import Sealing
+from seqveil.engine.policy import Terms, refuse_other
 from seqveil.engine.sqlite import SALT, SETTING, FilePath, SqliteStore, is_damage, reading
 from seqveil.engine.store import ERASED, LATEST, NUMBERS, Damaged, NoSuchUser, StoreError, UserRow
-from seqveil.engine.terms import Terms, refuse_other
 
 SPENDS = "a new file, whose ledger begins at zero: what was disclosed before would no longer count against any budget"
 MODEL = "model "  # before a number, in the name of the fact that has a model

@@ -24,7 +24,7 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.fitting import fit_codes
 from seqveil.core.kernel import Ints
 from seqveil.core.model import LEAST_PEOPLE, SMOOTHING, SWITCH, MarkovModel, Progress
-from seqveil.core.results import ResultTable
+from seqveil.core.words import ResultTable
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.trials import error_of_mean, release
 
@@ -278,7 +278,16 @@ def choose(
     near = [row for row in table if row.log_likelihood >= best.log_likelihood - best.standard_error]
     taken = table[-1] if text != "auto" else min(near, key=lambda row: row.transitions)
     model = people.fit(found[table.index(taken)], alphabet, held[:0], **how)
-    return Choice(model.with_origin(_record(model, taken, table)), taken, table)
+    record = {  # what the model's file keeps: public, like the model
+        "kind": "context",
+        "private": False,
+        "context": taken.context,
+        "note": f"{called(model, taken)}, checked on {taken.people:,} held-out people; not private",
+        "checked": asdict(taken),
+        "compared": [asdict(row) for row in table],
+        **({} if model.types == 1 else {"mixture": dict(model.origin or {})}),
+    }
+    return Choice(model.with_origin(record), taken, table)
 
 
 def people_held_out(people: int, seed: int = 0) -> Ints:
@@ -294,16 +303,3 @@ def called(model: MarkovModel, taken: Check) -> str:
         return taken.title
     left = f"{model.types} types, order {model.order}" if model.types > 1 else f"one type, order {model.order}"
     return f"{left} ({asked} types were tried; those of too few people are merged)"
-
-
-def _record(model: MarkovModel, taken: Check, table: Sequence[Check]) -> dict[str, Any]:
-    """What the model's file keeps: public, like the model."""
-    return {
-        "kind": "context",
-        "private": False,
-        "context": taken.context,
-        "note": f"{called(model, taken)}, checked on {taken.people:,} held-out people; not private",
-        "checked": asdict(taken),
-        "compared": [asdict(row) for row in table],
-        **({} if model.types == 1 else {"mixture": dict(model.origin or {})}),
-    }

@@ -27,7 +27,7 @@ import numpy as np
 from seqveil.core.errors import InputError, SeqveilError
 from seqveil.core.randomness import User, user_name
 from seqveil.core.times import Time
-from seqveil.engine.releases import Account, Release, SecretAccount
+from seqveil.engine.store import Account, Release, SecretAccount
 
 RETRIED = (429, 503)
 LONGEST_WAIT = 30.0  # seconds between two attempts

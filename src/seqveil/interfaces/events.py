@@ -16,11 +16,10 @@ from seqveil.core.alphabet import Codes, OnUnknown, Symbols
 from seqveil.core.errors import InputError
 from seqveil.core.times import Time
 from seqveil.engine.calls import OutOfOrder
-from seqveil.engine.releases import Releases
+from seqveil.engine.policy import Terms
 from seqveil.engine.sqlite import refuse_no_path, size_of
-from seqveil.engine.store import Damaged, Position, Stored, StoreError
+from seqveil.engine.store import Damaged, Position, Releases, Stored, StoreError
 from seqveil.engine.streams import CodeStreams
-from seqveil.engine.terms import Terms
 from seqveil.engine.upkeep import key_for
 from seqveil.interfaces.logs import log
 
@@ -93,15 +92,6 @@ def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _JSON = json.JSONDecoder(object_pairs_hook=_named_once)
-
-
-def finite_or_text(value: Any) -> Any:
-    """The value; an infinite number, of which JSON has none, as text.
-
-    >>> finite_or_text(1.5), finite_or_text(float("-inf"))
-    (1.5, '-inf')
-    """
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _as_json(value: Any) -> Any:

@@ -24,10 +24,21 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms.blocks import LARGEST
 from seqveil.core.model import MarkovModel
-from seqveil.core.results import Line, Result, ResultTable, plain
 from seqveil.core.secrets import Secret
 from seqveil.core.secrets.ahead import LONGEST
-from seqveil.core.words import Risk, count, log_odds_for, made_public, moved, percent, percent_up
+from seqveil.core.words import (
+    Line,
+    Result,
+    ResultTable,
+    Risk,
+    count,
+    log_odds_for,
+    made_public,
+    moved,
+    percent,
+    percent_up,
+    plain,
+)
 from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import Terms

@@ -15,11 +15,10 @@ import numpy as np
 
 from seqveil.core import filtering
 from seqveil.core.errors import InputError
-from seqveil.core.files import Reading
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import between
 from seqveil.core.mechanisms import Sent
-from seqveil.core.model import MarkovModel
+from seqveil.core.model import MarkovModel, Reading
 from seqveil.core.randomness import Randomness, SeededRandomness
 from seqveil.core.secrets import SecretTrackers
 from seqveil.engine import batches
@@ -146,16 +145,6 @@ def read_people(data: Any, model: MarkovModel, **columns: Any) -> dict[Any, Ints
     events = symbol_events(data, alphabet, (model.reading or Reading()).but(**columns))
     kept = alphabet if alphabet.on_unknown in ("other", "nearest") else alphabet.strict
     return dict(sorted(events.streams(kept).items(), key=lambda one: str(one[0])))
-
-
-def simulate(terms: Terms, length: int, people: int, seed: int = 0) -> Trial:
-    """A trial on streams sampled from the model.
-
-    >>> from seqveil import MarkovModel, Policy
-    >>> simulate(Policy(epsilon=16.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])), 5, people=10).error
-    0.0
-    """
-    return release(terms, terms.model.sample(length, people, seed), seed + 1)
 
 
 def best_guess_error(terms: Terms, length: int) -> float:

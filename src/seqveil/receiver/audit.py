@@ -10,17 +10,16 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from seqveil.core.composition import Composition, compose
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.randomness import known_as
 from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.core.words import UNCHECKED, Grade, Risk
 from seqveil.engine.blocks import Made
+from seqveil.engine.budget import Composition, compose
 from seqveil.engine.calls import SentBatch
-from seqveil.engine.releases import Accounts, Releases
 from seqveil.engine.secrets import SecretTotal, totals
-from seqveil.engine.store import Memory
+from seqveil.engine.store import Memory, Releases
 from seqveil.engine.stream import NOTHING, TIMELESS_SECRETS, Mask, Released, Terms, check_room, check_slots, observed
 from seqveil.engine.streams import CodeStreams
 from seqveil.receiver.drift import NOT_ASKED, ModelCheck
@@ -276,6 +275,9 @@ class Audit:
         disclosed = tuple(totals(self._secrets, self._accounts.values(), [*promised, *asked]))
         checks = [total.kept for total in disclosed if total.kept is not None]
         risk = Risk.of(setting, accounts, disclosed, doubts=check.doubts, support=check.support, undone=check.rejection)
+        composed = None
+        if setting.mechanism.sound and not (budget.limited or setting.unbounded):
+            composed = compose(setting.epsilon, -(-int(accounts.events.max()) // setting.policy.block), delta)
         return Report(
             users=len(accounts.users),
             releases=self._releases,
@@ -294,7 +296,7 @@ class Audit:
             window=_kept(self._worst_window, budget.per_window),
             epsilons=self._epsilons,
             unchanged=unchanged,
-            composed=self._composed(accounts, delta),
+            composed=composed,
             values=self._values,
             batch=setting.batch,
             exact=not setting.in_batches,
@@ -310,9 +312,3 @@ class Audit:
     def _promised(self, within: bool) -> bool | None:
         """Whether a promise about the whole sequence was kept; None where there was none, unless its ε was passed."""
         return None if self.setting.unbounded or (within and self.setting.whole_sequence) else within
-
-    def _composed(self, accounts: Accounts, delta: float) -> Composition | None:
-        setting = self.setting
-        if setting.budget.limited or setting.unbounded or not setting.mechanism.sound:
-            return None
-        return compose(setting.epsilon, -(-int(accounts.events.max()) // setting.policy.block), delta)

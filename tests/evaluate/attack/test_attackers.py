@@ -14,8 +14,8 @@ import seqveil as sv
 from reference.streams import likelihood
 from seqveil.core.errors import InputError
 from seqveil.core.randomness import SeededRandomness
+from seqveil.engine.policy import Terms
 from seqveil.engine.streams import CodeStreams
-from seqveil.engine.terms import Terms
 from seqveil.evaluate import attack
 from seqveil.evaluate.attack.attackers import posteriors
 from seqveil.evaluate.attack.features import Windows

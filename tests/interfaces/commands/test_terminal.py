@@ -5,22 +5,22 @@ from threading import Event
 
 import pytest
 
-from seqveil.core import compiled
+from seqveil.core import bulk
 from seqveil.interfaces.commands import terminal
 
 
 def test_a_bar_moves_with_the_steps_between_chunks_and_never_back_or_beyond_the_rows_there_are():
     meter = terminal.Meter("releasing", None, "rows")
     shown = []
-    with compiled.heard(meter.steps.append):
-        compiled.took_step(9)  # before it is known how many rows there are
+    with bulk.heard(meter.steps.append):
+        bulk.took_step(9)  # before it is known how many rows there are
         for chunk, steps in ((0, (3, 2)), (4, (2,)), (3, (50,))):
             meter.advance(chunk, 7)
             shown.append(meter.text(1.0))
             for streams in steps:
-                compiled.took_step(streams)
+                bulk.took_step(streams)
                 shown.append(meter.text(1.0))
-    compiled.took_step(100)  # nobody listens any more
+    bulk.took_step(100)  # nobody listens any more
     assert [line.split()[1] for line in shown] == ["0", "3", "5", "5", "6", "all", "all"]
     assert meter.text(30.0) == "releasing: all 7 rows, finishing, for 30 seconds"
     unknown = terminal.Meter("auditing", None, "rows")
@@ -33,7 +33,7 @@ def test_a_chunk_that_takes_long_says_how_far_it_is(monkeypatch, capfd):
     monkeypatch.setattr(terminal, "LOGGED", 0.001)
     with terminal.rows("releasing") as meter:
         meter.advance(0, 8)
-        compiled.took_step(2)  # as a secret in metres, whose releases take a program each
+        bulk.took_step(2)  # as a secret in metres, whose releases take a program each
         while "releasing: 2 of 8 rows" not in capfd.readouterr().err:
             Event().wait(0.001)
 

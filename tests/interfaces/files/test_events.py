@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import seqveil as sv
 from filed import FORMATS, fit_file, frame_of, write
 from seqveil.core.errors import DataError, InputError
-from seqveil.core.files import Reading
+from seqveil.core.model import Reading
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.events import joined, parted, read_events
 from seqveil.interfaces.files.writing import write_frame

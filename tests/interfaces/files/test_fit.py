@@ -12,8 +12,7 @@ import seqveil as sv
 from filed import fit_file
 from seqveil.core.alphabet import Bins
 from seqveil.core.errors import DataError, InputError
-from seqveil.core.files import Reading
-from seqveil.core.model import MarkovModel
+from seqveil.core.model import MarkovModel, Reading
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files import cuts
 from tests.core.test_times import gaze

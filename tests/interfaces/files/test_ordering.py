@@ -10,8 +10,7 @@ import seqveil as sv
 from filed import fit_file
 from seqveil.core.alphabet import Alphabet, Bins, from_json
 from seqveil.core.errors import DataError, InputError
-from seqveil.core.files import Reading
-from seqveil.core.model import MarkovModel
+from seqveil.core.model import MarkovModel, Reading
 from seqveil.core.times import NOTHING, Slots
 from seqveil.interfaces.files.events import read_events
 from seqveil.interfaces.files.ordering import MOST_ROWS

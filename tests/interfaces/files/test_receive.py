@@ -8,7 +8,7 @@ import pytest
 
 from filed import decode_file, release_file
 from seqveil import MarkovModel, decode_stream
-from seqveil.core import compiled
+from seqveil.core import bulk
 from seqveil.core.bulk import Layout
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.files import receive
@@ -80,7 +80,7 @@ def test_the_number_of_cores_can_be_set_and_changes_no_result(monkeypatch):
     from seqveil.core.mechanisms import optimal
     from seqveil.core.mechanisms.base import Asked
 
-    if not compiled.load():
+    if not bulk.load():
         pytest.skip("compiled forms need numba")
     rng = np.random.default_rng(1)
     beliefs = rng.dirichlet(np.full(1500, 0.1), 200)
@@ -88,11 +88,11 @@ def test_the_number_of_cores_can_be_set_and_changes_no_result(monkeypatch):
     try:
         for count in (1, 3):
             monkeypatch.setenv("SEQVEIL_THREADS", str(count))
-            compiled.threads.cache_clear()
-            assert compiled.threads() == count
+            bulk.threads.cache_clear()
+            assert bulk.threads() == count
             found.append(optimal.release(beliefs, 1.0, hamming(), Asked(truths, thrown)))
     finally:
         monkeypatch.undo()
-        compiled.threads.cache_clear()
+        bulk.threads.cache_clear()
     assert np.array_equal(found[0].codes, found[1].codes)
     assert np.array_equal(found[0].columns, found[1].columns)

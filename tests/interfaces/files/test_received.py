@@ -11,7 +11,7 @@ import pytest
 import seqveil as sv
 from filed import decode_file, in_public_order, release_file
 from seqveil.core.errors import DataError
-from seqveil.core.files import Reading
+from seqveil.core.model import Reading
 from seqveil.engine.stream import NOTHING
 from seqveil.evaluate.attack.files import read_people
 from seqveil.interfaces.cli import main

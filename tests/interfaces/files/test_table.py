@@ -15,7 +15,7 @@ from polars.testing import assert_frame_equal
 
 from filed import frame_of, write
 from seqveil.core.errors import DataError, InputError
-from seqveil.core.files import Reading
+from seqveil.core.model import Reading
 from seqveil.interfaces.files.events import read_events
 from seqveil.interfaces.files.table import separator_of, table_of_bytes
 from seqveil.interfaces.files.writing import write_frame

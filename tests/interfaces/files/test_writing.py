@@ -10,7 +10,7 @@ import pytest
 from filed import FORMATS, write
 from seqveil import MarkovModel
 from seqveil.core.errors import DataError
-from seqveil.core.files import replacing
+from seqveil.core.model import replacing
 from seqveil.interfaces.files import writing
 
 

@@ -44,8 +44,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core import filtering
-from seqveil.core.bulk import ByUser
-from seqveil.core.compiled import compiled, load, reals, row_by_row, wholes
+from seqveil.core.bulk import ByUser, compiled, load, reals, row_by_row, wholes
 from seqveil.core.distortion import WHOLE, Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, slack

@@ -52,7 +52,7 @@ from typing import Any
 import numpy as np
 
 from seqveil.core import programs
-from seqveil.core.compiled import compiled, reals, row_by_row, wholes
+from seqveil.core.bulk import compiled, reals, row_by_row, wholes
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, DROP, Floats, Kernels, slack, usable

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from seqveil.core.compiled import compiled, reals
+from seqveil.core.bulk import compiled, reals
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints
 from seqveil.core.mechanisms.closed_form import ONE, Row
 

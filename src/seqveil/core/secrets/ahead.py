@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core import filtering
-from seqveil.core.compiled import compiled, form, in_parts
+from seqveil.core.bulk import compiled, form, in_parts
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import UNIT, Floats, Ints
 from seqveil.core.model import MarkovModel

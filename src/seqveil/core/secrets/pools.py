@@ -49,7 +49,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from seqveil.core.compiled import compiled, reals, wholes
+from seqveil.core.bulk import compiled, reals, wholes
 from seqveil.core.kernel import DENOMINATOR
 
 UNLIKELY = 1e-7  # sources below this probability that may not be released as they are draw from what is released

@@ -32,7 +32,7 @@ import numpy as np
 
 from seqveil.core import programs
 from seqveil.core.alphabet import WITHHELD
-from seqveil.core.compiled import form, row_by_row
+from seqveil.core.bulk import form, row_by_row
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import GuaranteeError, InputError
 from seqveil.core.kernel import Floats, Ints, mix, usable

@@ -12,13 +12,12 @@ import numpy as np
 
 from seqveil.core.alphabet import Alphabet, OnMissing, Symbols, from_json
 from seqveil.core.errors import InputError, ModelError, option
-from seqveil.core.files import Reading
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.model import MarkovModel
+from seqveil.core.model import MarkovModel, Reading
 from seqveil.core.secrets import ever, from_dict
 from seqveil.core.secrets.declared import Secret
 from seqveil.core.words import about
-from seqveil.engine.terms import OTHER_MODEL
+from seqveil.engine.policy import OTHER_MODEL
 from seqveil.evaluate.attack.finding import Finding, Findings
 from seqveil.evaluate.attack.guess import FALSE_ALARM, attack_secret, attack_trait
 from seqveil.interfaces.files import writing

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
-from seqveil.core.results import Line, Result, plain
-from seqveil.core.words import count
+from seqveil.core.words import Line, Result, count, plain
 from seqveil.interfaces.sentences import guess_means
 
 Verdict = Literal["not refuted", "broken", "not decided"]

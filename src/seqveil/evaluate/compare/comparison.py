@@ -14,7 +14,7 @@ from seqveil.core.distortion import error_name
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.model import MarkovModel
-from seqveil.core.results import Line, Result, ResultTable, cell_text
+from seqveil.core.words import Line, Result, ResultTable, cell_text
 from seqveil.engine.policy import Policy
 from seqveil.evaluate.attack.attackers import classifiers
 from seqveil.evaluate.attack.guess import FEWEST

@@ -16,9 +16,9 @@ from seqveil.core import filtering, mechanisms, words
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.randomness import SeededRandomness
+from seqveil.engine.policy import Terms
 from seqveil.engine.secrets import totals
 from seqveil.engine.stream import Released
-from seqveil.engine.terms import Terms
 from seqveil.evaluate.attack import FALSE_ALARM, Finding, attack_secret
 from seqveil.evaluate.baselines.mutual_information import single_release
 from seqveil.evaluate.compare.ways import Arena, Way

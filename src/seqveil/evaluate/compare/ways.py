@@ -22,8 +22,7 @@ from seqveil.core.kernel import Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.engine.budget import Budget
-from seqveil.engine.policy import Policy
-from seqveil.engine.terms import Terms
+from seqveil.engine.policy import Policy, Terms
 from seqveil.evaluate.baselines.declared import suppression, utility_optimised
 
 DOUBLED = ("randomized_response", "optimal_ldp")  # ε-SIP is 2ε-LDP, so these are shown at the level it has, too

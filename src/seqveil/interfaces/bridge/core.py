@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.engine.calls import OutOfOrder
-from seqveil.engine.releases import EARLIER, Releases
-from seqveil.engine.store import LATEST, NUMBERS, Damaged, Erased, Position
+from seqveil.engine.store import EARLIER, LATEST, NUMBERS, Damaged, Erased, Position, Releases
 from seqveil.engine.stream import UNKNOWN
 from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.bridge.payloads import NoEvent, PayloadEvent, Payloads, Refusal

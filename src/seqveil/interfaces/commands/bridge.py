@@ -56,7 +56,7 @@ class BridgeOptions:
 
     def work(self, payloads: Payloads, link: Link, **about: object) -> None:
         """Open the state file, and let the bridge work until it is asked to end; `about` is for the log."""
-        from seqveil.core import compiled
+        from seqveil.core import bulk
         from seqveil.interfaces.bridge.core import Core
         from seqveil.interfaces.bridge.slots import slots_of
         from seqveil.interfaces.events import open_state
@@ -68,7 +68,7 @@ class BridgeOptions:
                     from seqveil.interfaces.figures import CountFigures, StateFigures, serving
                 registry, port = held.enter_context(serving(self.metrics))
                 log("metrics", port=port)
-            compiled.load()  # now rather than while somebody waits
+            bulk.load()  # now rather than while somebody waits
             store = open_state(self.state, payloads.setting, self.key, self.begin, self.gaps)
             core = Core(held.enter_context(store), payloads, link)
             log("started", private=store.private, **about)

@@ -13,7 +13,7 @@ import typer
 from seqveil.core import mechanisms as registry
 from seqveil.core.errors import InputError
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
-from seqveil.core.results import Line, Result, ResultTable
+from seqveil.core.words import Line, Result, ResultTable
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import lines, show, steps
 

@@ -59,7 +59,6 @@ class PromiseOptions(o.ShortSecrets):
 
     def source(self) -> Policy | Path:
         """The file of the policy, or the policy that the options spell out."""
-        from seqveil.engine.budget import Budget
         from seqveil.engine.policy import Policy
 
         given = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "policy"}
@@ -74,9 +73,9 @@ class PromiseOptions(o.ShortSecrets):
                 "expected what is promised, got nothing; pass --epsilon E, --secret ever:VALUE with --secret-epsilon "
                 "E, or --policy FILE"
             )
-        plain = {name: given[name] for name in ("epsilon", "batch", "block", "mechanism") if name in given}
+        plain = {name: given[name] for name in ("epsilon", "batch", "block", "budget", "mechanism") if name in given}
         secrets = self.promised() if any(name.startswith("secret") for name in given) else ()
-        return Policy(secrets=secrets, budget=Budget(self.budget), **plain)
+        return Policy(secrets=secrets, **plain)
 
 
 @o.option_groups

@@ -14,9 +14,8 @@ import typer
 
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.model import SMOOTHING
-from seqveil.core.results import Line
-from seqveil.core.words import Risk, count
-from seqveil.engine.releases import left_of
+from seqveil.core.words import Line, Risk, count
+from seqveil.engine.store import left_of
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import ARRIVAL, INTERRUPTIONS, Interrupted, emit_json, lines, show, table
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from seqveil.core.errors import DataError, InputError, ModelError
-from seqveil.core.files import replacing
+from seqveil.core.model import replacing
 from seqveil.core.words import count
 from seqveil.engine.policy import saved_terms
 from seqveil.interfaces.commands import options as o
@@ -123,7 +123,7 @@ def account(file: StateFile, user: Users = None, json: o.Json = False) -> None:
 def _figures(found: SqliteRecords, history: Sequence[Terms], name: str, row: UserRow) -> dict[str, Any]:
     """A user's account by name, leakage in nats, with what was disclosed about each declared secret."""
     from seqveil.engine.packing import unpack
-    from seqveil.engine.releases import SecretAccount
+    from seqveil.engine.store import SecretAccount
 
     figures = {"user": name, "events": row.events, "releases": row.releases, "epsilon_spent": row.spent, "ldp": row.ldp}
     figures |= {"leakage": max(row.most, -row.least, 0.0), "most": row.most, "least": row.least}

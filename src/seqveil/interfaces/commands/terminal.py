@@ -25,10 +25,9 @@ import typer
 from typer.core import TyperGroup
 
 from seqveil import __version__
-from seqveil.core.compiled import heard
-from seqveil.core.errors import GuaranteeError, SeqveilError, typed_options
-from seqveil.core.results import Line, Result, ResultTable, aligned, to_json
-from seqveil.core.words import count, duration
+from seqveil.core.bulk import heard
+from seqveil.core.errors import TYPED, GuaranteeError, SeqveilError
+from seqveil.core.words import Line, Result, ResultTable, aligned, count, duration, to_json
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
 GROUPS = {  # the sections of `seqveil --help`; the first are what a newcomer needs, in this order
@@ -183,8 +182,9 @@ def run(app: typer.Typer, argv: Sequence[str] | None = None) -> int:
         print(f"seqveil {__version__}")
         return OK
     debug = len(args) < len(given) or os.environ.get("SEQVEIL_DEBUG", "") not in ("", "0")
+    token = TYPED.set(True)
     try:
-        with interruptible(), typed_options():
+        with interruptible():
             code = typer.main.get_command(app)(args, prog_name="seqveil", standalone_mode=False) or OK
     except INTERRUPTIONS as stop:
         piped = "--out=-" in args or any(pair in (("--out", "-"), ("-o", "-")) for pair in itertools.pairwise(args))
@@ -198,6 +198,8 @@ def run(app: typer.Typer, argv: Sequence[str] | None = None) -> int:
         if debug:
             traceback.print_exc()
         code = _report(error)
+    finally:
+        TYPED.reset(token)
     try:
         sys.stdout.flush()
     except (BrokenPipeError, ValueError):  # a reader that has gone away is no error worth a word

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from seqveil.core.alphabet import MISSING, WITHHELD, Alphabet, Symbols
 from seqveil.core.alphabet import OnMissing as Missing
 from seqveil.core.errors import DataError, InputError, UnknownSymbol, option
-from seqveil.core.files import Reading
 from seqveil.core.kernel import Floats, Ints
+from seqveil.core.model import Reading
 from seqveil.core.times import Slots
 from seqveil.interfaces.files import ordering
 from seqveil.interfaces.files.table import FRAME, FilePath, Table, file_name, read_table

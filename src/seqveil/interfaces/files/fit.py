@@ -14,17 +14,15 @@ import numpy as np
 
 from seqveil.core.alphabet import MISSING, Alphabet, OnMissing, OnUnknown, Symbols
 from seqveil.core.errors import InputError, option
-from seqveil.core.files import Reading
 from seqveil.core.fitting import fit_codes
 from seqveil.core.geography import Cells
 from seqveil.core.kernel import Ints
 from seqveil.core.mixture import one_answer_each
-from seqveil.core.model import SMOOTHING, MarkovModel
+from seqveil.core.model import SMOOTHING, MarkovModel, Reading
 from seqveil.core.private import CONTRIBUTION, BoundedCounts
 from seqveil.core.randomness import randomness
-from seqveil.core.results import Line, Result, plain
 from seqveil.core.times import NOTHING, Slots
-from seqveil.core.words import count
+from seqveil.core.words import Line, Result, count, plain
 from seqveil.interfaces.choosing import Choice, CodedEvents, Context, called, choose
 from seqveil.interfaces.files import cuts
 from seqveil.interfaces.files.events import Events, Progress, ValueType, no_symbol, read_events, value_type_of

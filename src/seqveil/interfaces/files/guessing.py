@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from seqveil.core.errors import DataError, option
-from seqveil.core.files import Reading
+from seqveil.core.model import Reading
 from seqveil.interfaces.files.events import coordinates_in, order_in
 from seqveil.interfaces.files.ordering import DECIMAL, ORDERS, TIMES, since_1970, text_times
 

@@ -20,17 +20,16 @@ from numpy.typing import NDArray
 
 from seqveil.core import geography
 from seqveil.core.errors import InputError, option
-from seqveil.core.files import Reading
 from seqveil.core.geography import LEAST, count_cells
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.results import Line, Result
-from seqveil.core.words import count, duration
+from seqveil.core.model import Reading
+from seqveil.core.words import Line, Result, count, duration
 from seqveil.interfaces.files.cuts import around, round_near, round_up
 from seqveil.interfaces.files.events import Events, coordinates_in, read_events
 from seqveil.interfaces.files.fit import MOST_NUMBERS, ColumnWords
 from seqveil.interfaces.files.guessing import Guess, Role
 from seqveil.interfaces.files.ordering import IN_ORDER, TIMES
-from seqveil.interfaces.files.table import FilePath, Table, as_polars, read_table
+from seqveil.interfaces.files.table import as_polars, read_table
 
 SHARED = 10  # people who must have a value before it is shown, and below which it is rare
 SHOWN = 8  # values shown at most
@@ -146,7 +145,11 @@ def inspect(data: Any, *, format: str | None = None, **words: Unpack[ColumnWords
     on_map = coordinates_in(guess.reading.value_columns) == guess.reading.value_columns
     options = _options(found, events, on_map)
     asked = [*guess.questions, *_questions(found, events.reading, on_map)]
-    return replace(found, questions=asked, options=options, command=_command(options, source))
+    title, model = "DATA", "DATA.model"
+    if isinstance(source, str | os.PathLike):
+        title, model = os.fspath(source), f"{Path(source).name.split('.')[0] or 'data'}.model"
+    command = f"seqveil fit {shlex.quote(title)} -o {shlex.quote(model)}{option_words(options)}"
+    return replace(found, questions=asked, options=options, command=command)
 
 
 def _gaps(events: Events, who: Ints) -> Floats | None:
@@ -239,14 +242,6 @@ def _options(found: Inspection, events: Events, on_map: bool) -> dict[str, Any]:
         options |= {"bins": width} if width else {"levels": LEVELS}
     pools = found.rare > 0 and found.users >= 2 * SHARED and found.values - found.rare >= 2
     return options | ({"other": SHARED} if pools and not found.numbers and not cut else {})
-
-
-def _command(options: Mapping[str, Any], data: FilePath | pl.DataFrame | Table) -> str:
-    """What to type next."""
-    title, model = "DATA", "DATA.model"
-    if isinstance(data, str | os.PathLike):
-        title, model = os.fspath(data), f"{Path(data).name.split('.')[0] or 'data'}.model"
-    return f"seqveil fit {shlex.quote(title)} -o {shlex.quote(model)}{option_words(options)}"
 
 
 def option_words(options: Mapping[str, Any]) -> str:

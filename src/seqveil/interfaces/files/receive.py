@@ -20,9 +20,8 @@ from seqveil.core.distortion import Distortion, error_size, resolve
 from seqveil.core.errors import InputError, option
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
-from seqveil.core.results import Line, Result, ResultTable, cell_text, plain
 from seqveil.core.secrets import Secret
-from seqveil.core.words import count, moved, percent
+from seqveil.core.words import Line, Result, ResultTable, cell_text, count, moved, percent, plain
 from seqveil.engine import batches
 from seqveil.engine.blocks import Made
 from seqveil.engine.policy import Policy
@@ -101,7 +100,12 @@ class Audited(Result):
             c = report.composed
             paid = f"{c.releases} charged {words[c.releases != 1]}"
             said.append(("(ε, δ)", f"({c.best:.4g}, {c.delta:g}) for the longest stream, {paid}"))
-        said += [*_verdicts(report), report.check.said]
+        checks, good = {text: getattr(report, name) for name, text in CHECKS.items()}, "kept"
+        if report.unseeded is False:  # then no promise is kept, whatever its figures
+            checks |= {CHECKS["unseeded"]: None, "the release was seeded: whoever knows the seed can undo it": False}
+            good = "seed apart"
+        said += [(good if held else "BROKEN", text) for text, held in checks.items() if held is not None]
+        said.append(report.check.said)
         if self.model.origin is not None:
             said.append(("model", origin_in_words(self.model.origin)))
         return said + ([("people", CHECK_ON_PEOPLE)] if report.secrets else [])
@@ -136,16 +140,6 @@ def _disclosed(total: SecretTotal) -> str:
     beside = f"; {total.unkept}" if total.unkept else ""
     moves = f"The log odds moved by {total.log_odds_worst:.4g} of at most {total.epsilon:g}"
     return f"{total.sentence}. {moves}, {figures}{beside}"
-
-
-def _verdicts(report: Report) -> list[Line]:
-    """Each promise, kept or broken. Of a seeded release none is kept, whatever its figures."""
-    found = {text: getattr(report, name) for name, text in CHECKS.items()}
-    good = "kept"
-    if report.unseeded is False:
-        found |= {CHECKS["unseeded"]: None, "the release was seeded: whoever knows the seed can undo it": False}
-        good = "seed apart"
-    return [(good if held else "BROKEN", text) for text, held in found.items() if held is not None]
 
 
 def audit(

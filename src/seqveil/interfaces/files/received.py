@@ -18,13 +18,11 @@ import numpy as np
 import polars as pl
 
 from seqveil.core.errors import DataError, InputError, ModelError, option
-from seqveil.core.files import Reading
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.model import MarkovModel
+from seqveil.core.model import MarkovModel, Reading
 from seqveil.engine.batches import decode_path, encode_path
-from seqveil.engine.policy import policy_of, saved_terms
+from seqveil.engine.policy import OTHER_MODEL, Terms, policy_of, saved_terms
 from seqveil.engine.stream import NOTHING
-from seqveil.engine.terms import OTHER_MODEL, Terms
 from seqveil.interfaces.files import writing
 from seqveil.interfaces.files.events import OTHER_RELEASE, Events, ranks, read_events, value_type_of
 from seqveil.interfaces.files.release import gaps, loaded_policy
@@ -219,10 +217,17 @@ def received(
     table, given = as_polars(released), loaded_policy(policy)
     found = writing.load_meta(table, meta)
     setting = None if given is None else policy_of(given, {}).on(model)
-    if found is None:
-        if setting is None:
-            _refuse_unknown(table)
+    if found is None and setting is not None:
         return received_events(table, (model.reading or Reading()).but(**columns), setting)
+    if found is None:
+        if not isinstance(table, str | os.PathLike):
+            raise InputError("the frame says nothing of how it was released; pass what `release` gave back, or meta=")
+        if not os.path.exists(table):
+            raise DataError(f"{file_name(table)}: no such file; check the path")
+        raise InputError(
+            f"{file_name(table)} has no side file; expected a file of `seqveil release` with its .meta.json beside it: "
+            f"name it by {option('meta')}, or the policy of the release by {option('policy')}"
+        )
     if found.get("model") != model.fingerprint:
         raise ModelError(OTHER_MODEL)
     if found.get("models", 1) > 1:
@@ -234,17 +239,6 @@ def received(
     elif found.get("setting") != setting.to_dict():
         raise InputError("the side file gives another setting than the policy; leave the policy out")
     return received_events(table, writing.stored_reading(found).but(**columns), setting, found)
-
-
-def _refuse_unknown(table: Any) -> NoReturn:
-    if not isinstance(table, str | os.PathLike):
-        raise InputError("the frame says nothing of how it was released; pass what `release` gave back, or meta=")
-    if not os.path.exists(table):
-        raise DataError(f"{file_name(table)}: no such file; check the path")
-    raise InputError(
-        f"{file_name(table)} has no side file; expected a file of `seqveil release` with its .meta.json beside it: "
-        f"name it by {option('meta')}, or the policy of the release by {option('policy')}"
-    )
 
 
 def received_events(table: Any, reading: Reading, setting: Terms, meta: Meta | None = None) -> Received:

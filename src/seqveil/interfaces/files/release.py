@@ -23,16 +23,13 @@ import polars as pl
 from seqveil.core.alphabet import UNKNOWN, WITHHELD, Alphabet, OnMissing, OnUnknown, Symbols
 from seqveil.core.bulk import places_within
 from seqveil.core.errors import DataError, InputError, SeqveilError, option
-from seqveil.core.files import Reading
 from seqveil.core.kernel import Ints
-from seqveil.core.model import MarkovModel
+from seqveil.core.model import MarkovModel, Reading
 from seqveil.core.randomness import KeyedRandomness, randomness
-from seqveil.core.results import plain
-from seqveil.core.words import Risk, made_public
+from seqveil.core.words import Risk, made_public, plain
 from seqveil.engine.batches import encode_path
 from seqveil.engine.policy import Policy, policy_of
-from seqveil.engine.releases import EARLIER, Releases
-from seqveil.engine.store import Erased, Memory
+from seqveil.engine.store import EARLIER, Erased, Memory, Releases
 from seqveil.engine.stream import NOTHING, Terms
 from seqveil.engine.streams import CodeStreams
 from seqveil.engine.upkeep import key_for

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqveil.core.errors import DataError, InputError, option
-from seqveil.core.results import Line, cell_text
+from seqveil.core.words import Line, cell_text
 from seqveil.interfaces.choosing import said_of_check
 from seqveil.interfaces.files.fit import origin_in_words
 from seqveil.interfaces.files.table import FilePath

@@ -19,12 +19,11 @@ import polars as pl
 
 from seqveil.core.alphabet import Bins, OnMissing, Symbols
 from seqveil.core.errors import DataError, InputError
-from seqveil.core.files import Reading, replacing
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.results import Line, Result, cell_text, plain
-from seqveil.core.words import count
+from seqveil.core.model import Reading, replacing
+from seqveil.core.words import Line, Result, cell_text, count, plain
+from seqveil.engine.policy import NO_BOUND, Terms
 from seqveil.engine.secrets import SecretTotal
-from seqveil.engine.terms import NO_BOUND, Terms
 from seqveil.interfaces.files.events import parted
 from seqveil.interfaces.files.table import FORMATS, FilePath, compressed, file_name, format_of
 from seqveil.receiver.drift import NOT_ASKED, Drift, ModelCheck

@@ -24,8 +24,7 @@ from seqveil import __version__
 from seqveil.core.errors import InputError
 from seqveil.core.times import check, check_clock, seconds
 from seqveil.engine.calls import MOST_SKIPPED, MOST_WATCHED, BeyondSecrets, OutOfOrder
-from seqveil.engine.releases import Releases
-from seqveil.engine.store import NoSuchUser
+from seqveil.engine.store import NoSuchUser, Releases
 from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.commands.serve import ServeOptions
 from seqveil.interfaces.events import EventJob, Wording

@@ -17,11 +17,21 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from seqveil.engine.releases import EARLIER, Account, Releases
-from seqveil.engine.store import GAP, Damaged, Erased, NoLongerKept, NoSuchUser, Stored, StoreError
+from seqveil.engine.policy import Terms
+from seqveil.engine.store import (
+    EARLIER,
+    GAP,
+    Account,
+    Damaged,
+    Erased,
+    NoLongerKept,
+    NoSuchUser,
+    Releases,
+    Stored,
+    StoreError,
+)
 from seqveil.engine.stream import NOTHING, REFUSED, WITHHELD
-from seqveil.engine.terms import Terms
-from seqveil.interfaces.events import Wording, finite_or_text, from_json
+from seqveil.interfaces.events import Wording, from_json
 from seqveil.interfaces.logs import log
 
 REASONS: dict[str, tuple[int, str]] = {
@@ -217,9 +227,15 @@ def answer(content: Any) -> Response:
 
 
 def _plain(value: Any) -> Any:
-    """A public figure, or many of them, as JSON has them; infinite ones as text."""
+    """A public figure, or many of them, as JSON has them; infinite ones as text.
+
+    >>> _plain((1.5, float("-inf")))
+    [1.5, '-inf']
+    """
     if isinstance(value, Mapping):
         return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
-    return value.tolist() if isinstance(value, np.generic | np.ndarray) else finite_or_text(value)
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

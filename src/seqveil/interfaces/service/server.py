@@ -14,7 +14,7 @@ from typing import Any
 
 import uvicorn
 
-from seqveil.core import compiled
+from seqveil.core import bulk
 from seqveil.core.errors import InputError
 from seqveil.engine.stream import Terms
 from seqveil.engine.streams import CodeStreams
@@ -38,11 +38,14 @@ def serve(setting: Terms, state: Path, options: ServeOptions) -> None:
     with listen(options.host, options.port) as listener, open_state(state, setting, *opened) as store:
         service = Service(store, options)
         warm(setting)
-        _allow_files(Limits().connections)
+        limits, (soft, hard) = Limits(), resource.getrlimit(resource.RLIMIT_NOFILE)
+        needed = 2 * limits.connections  # each is an open file, and shells allow a thousand
+        wanted = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
         sys.setswitchinterval(SWITCH)
         gc.freeze()  # what is loaded stays: looking through it for garbage would stop everything for tens of ms
         _announce(options, listener.getsockname()[1])
-        server(service, options, Limits()).run(sockets=[listener])
+        server(service, options, limits).run(sockets=[listener])
 
 
 def server(service: Service, options: ServeOptions, limits: Limits) -> uvicorn.Server:
@@ -77,16 +80,9 @@ def listen(host: str, port: int) -> socket.socket:
 
 def warm(setting: Terms) -> None:
     """Release something of nobody, in memory: what is loaded at the first release is loaded before a caller waits."""
-    compiled.load()
+    bulk.load()
     raw: Any = [[0]] if setting.in_batches else [0]
     CodeStreams(setting).release(["nobody"], raw, times=[0.0])
-
-
-def _allow_files(connections: int) -> None:
-    """Each connection is an open file, and shells allow a thousand: ask for as many as are needed."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * connections if hard == resource.RLIM_INFINITY else min(hard, 2 * connections)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
 def _check_certificate(options: ServeOptions) -> None:

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from seqveil.core.errors import InputError
-from seqveil.core.files import replacing
+from seqveil.core.model import replacing
 from seqveil.interfaces.logs import log
 
 SCOPES = ("release", "read", "metrics", "admin")

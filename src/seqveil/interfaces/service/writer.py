@@ -11,8 +11,7 @@ import queue
 import threading
 import time
 
-from seqveil.engine.releases import Releases
-from seqveil.engine.store import MOST_POSITION, StoreError
+from seqveil.engine.store import MOST_POSITION, Releases, StoreError
 from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.events import EventJob, release_together
 from seqveil.interfaces.logs import log

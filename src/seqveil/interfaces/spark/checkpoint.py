@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.randomness import key_mark
 from seqveil.engine.budget import Budget
-from seqveil.engine.releases import left_of
-from seqveil.engine.terms import Terms, refuse_other
+from seqveil.engine.policy import Terms, refuse_other
+from seqveil.engine.store import left_of
 from seqveil.interfaces.spark.failures import SparkFailed, driver_errors
 from seqveil.interfaces.spark.sessions import BUCKETS, needs_spark
 

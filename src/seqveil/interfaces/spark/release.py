@@ -20,10 +20,9 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import KEY_BYTES, KeyedRandomness, key_file
 from seqveil.core.times import seconds
 from seqveil.engine import batches
-from seqveil.engine.policy import Policy
+from seqveil.engine.policy import Policy, Terms
 from seqveil.engine.store import SALT_BYTES, Memory, StateStore
 from seqveil.engine.streams import CodeStreams
-from seqveil.engine.terms import Terms
 from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH, SAME_PATH
 from seqveil.interfaces.spark.checkpoint import begin
 from seqveil.interfaces.spark.failures import worker_errors

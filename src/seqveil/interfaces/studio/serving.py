@@ -17,7 +17,7 @@ from importlib import resources
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from seqveil.core import compiled
+from seqveil.core import bulk
 from seqveil.core.errors import InputError, SeqveilError
 from seqveil.interfaces.studio.answers import Gone, Studio
 
@@ -93,7 +93,7 @@ def serve(studio: Studio, port: int, announce: Callable[[str], None]) -> None:
 def _warm() -> None:
     """Load what a first picture loads before somebody waits for it."""
     Studio().show({"source": "clicks", "policy": {"epsilon": 1.0}, "person": 0, "events": 20, "seed": 1})
-    compiled.load()  # half a second, and some more the first time on a machine: pictures come without it, later
+    bulk.load()  # half a second, and some more the first time on a machine: pictures come without it, later
 
 
 @lru_cache(maxsize=1)

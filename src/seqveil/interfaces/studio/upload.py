@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 
 from seqveil.core.alphabet import Symbols
 from seqveil.core.errors import DataError, InputError
-from seqveil.core.files import Reading
 from seqveil.core.fitting import fit_codes
 from seqveil.core.kernel import Ints
-from seqveil.core.model import MarkovModel
+from seqveil.core.model import MarkovModel, Reading
 from seqveil.interfaces.choosing import said_of_check
 from seqveil.interfaces.files.events import Events, symbol_events
 from seqveil.interfaces.files.fit import answers_of, read_values

@@ -18,10 +18,9 @@ from seqveil.core.secrets.solving import SMALL_WITH_EPSILON
 from seqveil.core.times import Slots
 from seqveil.core.words import Risk
 from seqveil.engine import stream
-from seqveil.engine.policy import saved_terms
+from seqveil.engine.policy import Terms, saved_terms
 from seqveil.engine.stream import State
 from seqveil.engine.streams import CodeStreams
-from seqveil.engine.terms import Terms
 from seqveil.evaluate.baselines.declared import utility_optimised
 
 ever = secrets.ever

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import seqveil as sv
-from seqveil.core.results import Line, Result, ResultTable, cell_text, html_page, plain, to_json
+from seqveil.core.words import Line, Result, ResultTable, cell_text, html_page, plain, to_json
 
 LEAVES = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.just(np.float64("nan")), st.just(np.int64(3))

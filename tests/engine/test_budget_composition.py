@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from reference import streams as ref
 from seqveil import MarkovModel, mechanisms
-from seqveil.core.composition import compose, passing
 from seqveil.core.errors import InputError
+from seqveil.engine.budget import compose, passing
 
 SOUND = [name for name in mechanisms.instantaneous() if mechanisms.get(name).sound]
 EPSILONS = [0.05, 0.3, 1.0, 2.5]

@@ -15,16 +15,15 @@ from hypothesis import strategies as st
 from compiling import restored, use  # noqa: F401 -- it restores after every test
 from reference.streams import Rows
 from seqveil import MarkovModel, errors
-from seqveil.core import compiled, filtering
+from seqveil.core import bulk, filtering
 from seqveil.core.distortion import hamming
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.mechanisms import closed_form, optimal, randomized_response
 from seqveil.core.mechanisms.base import Asked
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import stream
-from seqveil.engine.policy import Policy
+from seqveil.engine.policy import Policy, Terms
 from seqveil.engine.stream import State
-from seqveil.engine.terms import Terms
 
 pytest.importorskip("numba", reason="compiled forms need numba (pip install -e '.[fast]')")
 
@@ -220,7 +219,7 @@ def test_beliefs_are_moved_on_and_back_as_by_numpy_however_many_go_together(n, o
         use(True)
         for users in (1, 4, 5, 8, 9, 13, 17):
             found = filtering.move_compiled(model, distributions[:users], columns[:users])
-            assert (found is None) == (model.size > compiled.NARROW and 2 * users <= filtering.SIDE)
+            assert (found is None) == (model.size > bulk.NARROW and 2 * users <= filtering.SIDE)
             if found is not None:
                 assert (found[0] == wanted[:users]).all()
                 assert (found[1] == marginal[:users]).all()
@@ -240,9 +239,7 @@ def test_a_belief_that_ruled_its_release_out_is_left_to_numpy():
 @pytest.mark.slow
 def test_loads_itself_when_worth_it_and_can_be_switched_off():
     """In processes of their own: how many releases there were is of a process."""
-    script = (
-        "from seqveil.core import compiled as c; print(c.ready(c.WORTH_LOADING - 1), c.ready(c.WORTH_IT), c.load())"
-    )
+    script = "from seqveil.core import bulk as c; print(c.ready(c.WORTH_LOADING - 1), c.ready(c.WORTH_IT), c.load())"
     for switch, found in (("1", "False True True"), ("0", "False False False")):
         environment = os.environ | {"SEQVEIL_COMPILED": switch}
         done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
