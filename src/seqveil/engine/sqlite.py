@@ -51,7 +51,7 @@ BUSY = "another process has this state file open; wait for it to end, or use ano
 
 TABLES = {
     # the name is text, or the hashed name of someone who was erased
-    "users": "CREATE TABLE users (id INTEGER PRIMARY KEY, name NOT NULL UNIQUE, hash INTEGER NOT NULL UNIQUE,"
+    "users": "CREATE TABLE users (id INTEGER PRIMARY KEY, name NOT NULL UNIQUE, hash BLOB NOT NULL UNIQUE,"
     " last INTEGER NOT NULL, events INTEGER NOT NULL, releases INTEGER NOT NULL, spent REAL NOT NULL,"
     " most REAL NOT NULL, least REAL NOT NULL, ldp REAL NOT NULL, state BLOB NOT NULL, sealed BLOB,"
     " checksum INTEGER NOT NULL)",
@@ -68,6 +68,7 @@ PRAGMAS = (
     "cache_spill=OFF",  # nothing reaches the disk before its commit
     "cell_size_check=ON",  # damage is found early
     "trusted_schema=OFF",
+    "secure_delete=ON",  # also where a kill comes between an erasure and the writing anew
 )
 CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"  # says 0 where all of the -wal is in the file
 WRITTEN = "PRAGMA data_version"  # is another one once somebody else has written
@@ -103,9 +104,9 @@ def checksum(row: Sequence[Any]) -> int:
     return crc32(marshal.dumps(tuple(row), 2))
 
 
-def name_hash(name: str | bytes) -> int:
-    """Of a user's name, 63 bits; what a second index finds the user by."""
-    return int.from_bytes(blake2b(repr(name).encode(), digest_size=8).digest(), "little") >> 1
+def name_hash(name: str | bytes) -> bytes:
+    """Of a user's name, so long that nobody finds two names with the same; what a second index finds the user by."""
+    return blake2b(repr(name).encode(), digest_size=16).digest()
 
 
 def checked(columns: Sequence[Any]) -> UserRow | None:
@@ -330,7 +331,7 @@ class SqliteStore(SqliteRecords):
                 f"{self.name}: has a second name (a hard link), by which another process could draw what this one "
                 "draws; remove that name, or make a copy by `seqveil state backup`"
             )
-        self._lock = _locked(path, self.name)
+        self._lock, self._owner = _locked(path, self.name), os.getpid()
         with ExitStack() as failing, disclosed(self.name):
             failing.callback(self._unlock)
             with suppress(FileExistsError):
@@ -394,8 +395,9 @@ class SqliteStore(SqliteRecords):
         self._unlock()
 
     def _unlock(self) -> None:
-        with suppress(OSError):
-            os.unlink(f"{self.path}-lock")  # before it is let go, so that nobody else's is taken away
+        if self._owner == os.getpid():  # a child of a fork must not take it away
+            with suppress(OSError):
+                os.unlink(f"{self.path}-lock")  # before it is let go, so that nobody else's is taken away
         os.close(self._lock)
 
     def rewritten(self) -> None:
