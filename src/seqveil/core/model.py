@@ -14,7 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -67,25 +67,21 @@ class Reading:
     value: str = "value"
     time: str | None = None
 
+    user_columns: tuple[str, ...] = field(init=False, repr=False, compare=False)  # that name the user together
+    value_columns: tuple[str, ...] = field(init=False, repr=False, compare=False)  # one, or two for places in a plane
+    time_columns: tuple[str, ...] = field(init=False, repr=False, compare=False)  # that were named, the coarsest first
+
     def __post_init__(self) -> None:
+        for name, text in self.to_dict().items():
+            columns = () if text is None else tuple(column.strip() for column in text.split(","))
+            object.__setattr__(self, f"{name}_columns", columns)
         names = [*self.user_columns, *self.value_columns, *self.time_columns]
         if len(self.value_columns) > 2 or not all(names) or len(set(names)) < len(names):
             raise InputError(f"expected different names for user, value (one, or two as in x,y) and time; got {names}")
 
-    @property
-    def value_columns(self) -> tuple[str, ...]:
-        """The columns of the value: one, or two for places in a plane."""
-        return _names(self.value)
-
-    @property
-    def user_columns(self) -> tuple[str, ...]:
-        """The columns that name the user together."""
-        return _names(self.user)
-
-    @property
-    def time_columns(self) -> tuple[str, ...]:
-        """The columns that were named for the order, the coarsest first."""
-        return () if self.time is None else _names(self.time)
+    def to_dict(self) -> dict[str, str | None]:
+        """The names as they were given; `Reading(**…)` takes them back."""
+        return {"user": self.user, "value": self.value, "time": self.time}
 
     def but(self, user: str | None = None, value: str | None = None, time: str | None = None) -> Reading:
         """The same with other names where some are given: what differs in another file.
@@ -93,12 +89,8 @@ class Reading:
         >>> Reading("who", "page").but(value="url")
         Reading(user='who', value='url', time=None)
         """
-        given = {"user": user, "value": value, "time": time}
+        given: dict[str, Any] = {"user": user, "value": value, "time": time}
         return replace(self, **{name: text for name, text in given.items() if text is not None})
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(","))
 
 
 @contextmanager
@@ -169,6 +161,7 @@ class MarkovModel(States):
     size: int  # how many states there are
     alphabet: Symbols
     prior: Floats  # of the first symbol, (n,)
+    answers: Codes  # which answer to its trait each state gives: (S,), all 0 without one
     origin: Mapping[str, Any] | None = None  # how it was made, where that was recorded: public
     reading: Reading | None = None  # the columns of the file that it was fitted to
 
@@ -188,7 +181,7 @@ class MarkovModel(States):
         if alphabet.n != states.n:
             raise ModelError(f"the alphabet has {alphabet.n} symbols but the model {states.n}; they must agree")
         vars(self).update({each.name: getattr(states, each.name) for each in fields(States)})
-        self.alphabet, self.size = alphabet, len(self.newest)
+        self.alphabet, self.size, self.answers = alphabet, len(self.newest), _answers(states)
         self.prior = np.asarray(np.bincount(self.newest, self.initial, minlength=self.n), np.float64)
         for array in (self.prior, self.answers, *self._arrays().values()):
             array.flags.writeable = False
@@ -313,11 +306,6 @@ class MarkovModel(States):
 
         own = self.answers == np.arange(self.restart_rows)[:, None]
         return sparse.vstack([self.chain.T, sparse.csr_array(np.where(own, self.backoff, 0.0))], format="csr")
-
-    @cached_property
-    def answers(self) -> Codes:
-        """Which answer to its trait each state gives: (S,), all 0 without one."""
-        return _answers(self)
 
     @cached_property
     def restart_rows(self) -> int:
@@ -509,7 +497,8 @@ class MarkovModel(States):
         """The model as `save` writes it: NumPy arrays and a JSON header, nothing executable."""
         header = {"format": _FORMAT, "version": _VERSION, "order": self.order, "n": self.n, "types": self.types}
         header |= {"alphabet": self.alphabet.to_json(), "fingerprint": self.fingerprint}
-        trait, reading = (None if fact is None else asdict(fact) for fact in (self.trait, self.reading))
+        trait = None if self.trait is None else asdict(self.trait)
+        reading = None if self.reading is None else self.reading.to_dict()
         facts = {"trait": trait, "origin": self.origin, "reading": reading}
         header |= {name: fact for name, fact in facts.items() if fact is not None}
         text, file = np.frombuffer(json.dumps(header).encode(), np.uint8), io.BytesIO()
@@ -577,6 +566,7 @@ def _draw(distribution: Floats, randomness: Floats) -> Codes:
 
 
 def _answers(states: States) -> Codes:
+    """Which answer to its trait each state gives."""
     if states.trait is None:
         return np.zeros(len(states.newest), np.int64)
     kind = np.searchsorted(states.base_state[:: states.n], np.arange(len(states.newest)), side="right") - 1

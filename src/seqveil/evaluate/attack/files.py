@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Unpack
 
@@ -209,7 +209,7 @@ def _evidence(
             raise ModelError(
                 f"{name} is about other values than the release; fit it with the alphabet of the release's model"
             )
-    received = received_rows(released, model, None, meta, **asdict(reading))
+    received = received_rows(released, model, None, meta, **reading.to_dict())
     terms = received.setting
     if terms.in_batches or terms.budget.seconds is not None:
         raise InputError(
