@@ -93,7 +93,8 @@ class Session:
 
     @property
     def leakage(self) -> float:
-        """Exact leakage (SIL) of the releases so far, both sides, rounded up."""
+        """Leakage (SIL) of the releases so far, both sides, rounded up: exact, but an upper bound for batches and where
+        kernels remember beside an ε."""
         with self._lock:
             return float(self._state.account.worst[0])
 

@@ -104,3 +104,8 @@ def test_a_leak_is_noticeable_where_it_is_noticed_in_four_of_five_attacks() -> N
     more = noticeable(Ratio(0.1, 0.1, 300 * times, 700 * times), 0.1, "both", 0.05)
     assert more is not None
     assert more <= 0.2
+
+
+def test_where_no_two_windows_can_be_compared_nothing_is_found():
+    sample = AttackSample(np.arange(6), np.arange(6) % 2, np.arange(6) % 2 == 0)
+    assert sample.ratio(np.ones(6, bool)).low(0.05) == -np.inf

@@ -153,7 +153,7 @@ class AttackSample:
         """How many independent people would make a share as sure as these windows do."""
         alone, whole = self._spreads(weights)
         if whole == alone:
-            return 1 / alone
+            return 1 / alone if alone else 1.0  # nothing to compare with says as little as one person
         ids, _ = self._people
         count, hits = (int(np.unique(ids[rows]).size) for rows in (weights > 0, inside & (weights > 0)))
         share = (share + unseen) / (1 + unseen)

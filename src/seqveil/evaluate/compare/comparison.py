@@ -161,7 +161,8 @@ def compare(
     bounds = list(dict.fromkeys(map(mechanisms.check_epsilon, epsilons)))
     if not bounds and policy is not None and policy.rate is not None:
         bounds = [policy.rate / max(sizes)]
-    chosen = ways(names, _with(batches, sizes[0]), _with(blocks, sizes[1]), bool(arena.secrets))
+    within = [min(size, arena.longest) for size in blocks]  # a longer one would spend on events that never come
+    chosen = ways(names, _with(batches, sizes[0]), _with(within, sizes[1]), bool(arena.secrets))
     if not bounds and any(way.by_event for way in chosen):
         if not arena.secrets:
             raise InputError("expected what an event may cost, got nothing; pass --epsilon 0.5,1, or a policy with one")

@@ -6,6 +6,7 @@ The side file (`OUT.meta.json`) holds everything public that a receiver needs be
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import sys
@@ -263,7 +264,8 @@ def write_frame(
     if os.fspath(path) == "-":
         if meta is not None and side is not None:
             write_text(side, said)
-        write(sys.stdout.buffer)
+        write(rows := io.BytesIO())  # polars would hide that a reader has left
+        sys.stdout.buffer.write(rows.getbuffer())
         sys.stdout.buffer.flush()
         return
     with replacing(_target(path)) as part:
