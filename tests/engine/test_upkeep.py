@@ -132,7 +132,6 @@ def test_who_comes_back_is_let_in_though_not_all_users_fit_in_memory(tmp_path):
     assert verify(path).sound
 
 
-@pytest.mark.slow
 def test_an_erasure_that_was_refused_is_not_done_later(tmp_path):
     """The file takes no write, in a process of its own: it is no other afterwards."""
     path, names = tmp_path / "s.db", [f"user {k}" for k in range(300)]
@@ -328,7 +327,6 @@ def test_kills_in_the_middle_leave_a_file_that_is_whole(tmp_path, monkeypatch):
             assert streams.release(["zq-ann"], [0]).seqs.tolist() == [20]
 
 
-@pytest.mark.slow
 def test_who_may_not_write_to_the_file_erases_nobody_now_or_later():
     """Nothing is left beside the file, so nothing of what was refused happens when it may be written to again."""
     erasing = (

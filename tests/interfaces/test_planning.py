@@ -175,7 +175,6 @@ def test_bad_answers_get_one_line_and_nothing_is_written(clicks, capsys, given, 
     assert sorted(path.name for path in clicks.iterdir()) == before
 
 
-@pytest.mark.slow
 def test_every_command_that_releases_takes_a_policy_and_says_what_is_wrong_with_it(clicks, capsys):
     (clicks / "bad.toml").write_text("epsilon = -1\n")
     commands = (

@@ -28,7 +28,6 @@ def run(capsys, *argv):
     return code, disclosed.out, disclosed.err
 
 
-@pytest.mark.slow
 def test_a_file_in_use_is_verified_copied_and_read(tmp_path, capsys):
     with filled(tmp_path / "s.db") as store:
         assert run(capsys, "verify", tmp_path / "s.db")[0] == 0
@@ -49,7 +48,6 @@ def test_a_file_in_use_is_verified_copied_and_read(tmp_path, capsys):
         assert copy.account("ann").events == 70
 
 
-@pytest.mark.slow
 def test_damage_is_listed_and_never_copied(tmp_path, capsys):
     filled(tmp_path / "s.db").close()
     with sqlite3.connect(tmp_path / "s.db") as sql:
@@ -120,7 +118,6 @@ def test_a_copy_is_written_over_nothing(tmp_path, seqveil, kind):
     assert not list(tmp_path.glob("*.part"))
 
 
-@pytest.mark.slow
 def test_a_state_in_memory_is_refused(place, seqveil):
     before = set(os.listdir())
     for name in (":memory:", "file:s.db", "file::memory:?cache=shared"):
@@ -149,7 +146,6 @@ def test_transactions_of_a_file_are_short_where_batches_take_long(tmp_path, monk
     assert sum(sizes) == 105  # 15 batches of each of 7 users
 
 
-@pytest.mark.slow
 def test_command_and_service_say_that_a_ledger_begins(tmp_path, capsys):
     words_model().save(tmp_path / "model")
     (tmp_path / "d.csv").write_text("user,value\nann,home\n")

@@ -60,7 +60,6 @@ SETTINGS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "suffix"), list(zip(SETTINGS, ["csv", "parquet", "jsonl"] * 5, strict=True)))
 def test_a_receiver_follows_every_setting(data, tmp_path, name, suffix):
     model, out = model_of(), tmp_path / f"out.{suffix}"

@@ -137,7 +137,6 @@ def test_rows_added_to_the_input_are_released_after(made, tmp_path):
     assert (tmp_path / "out.csv").read_bytes() == whole.read_bytes()
 
 
-@pytest.mark.slow
 def test_batches_take_no_rows_after_the_short_last_ones(made, tmp_path):
     text = (made / "data.csv").read_text().splitlines(keepends=True)
     data, setting = tmp_path / "data.csv", setting_of(made, "batched")
@@ -184,7 +183,6 @@ def test_an_output_that_is_not_the_states_is_refused(made, tmp_path):
         assert out.read_bytes() == there
 
 
-@pytest.mark.slow
 def test_what_cannot_be_gone_on_with_is_refused(made, tmp_path, seqveil):
     run = ("release", made / "data.csv", "-m", made / "m", "-e", 1)
     state = ("--state", tmp_path / "s.db")
@@ -252,7 +250,6 @@ def test_a_second_release_over_the_first_is_refused_and_says_why(place, capsys):
     assert files(place)["out.csv"] != before["out.csv"]  # 200 fresh draws
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("left", ["out.csv", "out.csv.meta.json", "named.json"])
 def test_whatever_is_left_of_an_earlier_release_stands_in_the_way(place, capsys, left):
     (place / left).write_text("something")

@@ -45,7 +45,6 @@ SETTINGS = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "given"), SETTINGS.values(), ids=SETTINGS.keys())
 def test_a_picture_is_what_a_session_releases_and_its_account(name, given):
     shown, source, policy = finish(Studio(), name, given, events=30, person=1), sample(name), sv.Policy.from_dict(given)
@@ -70,7 +69,6 @@ def test_a_picture_is_what_a_session_releases_and_its_account(name, given):
     json.dumps(shown, allow_nan=False)
 
 
-@pytest.mark.slow
 def test_the_promise_does_not_depend_on_how_much_is_shown_or_of_whom():
     studio = Studio()
     for name in ("whole stream", "ever", "plain"):
@@ -230,7 +228,6 @@ def test_places_are_never_shown_in_degrees():
     assert (x1 - x0, y1 - y0) == (pytest.approx(2000, rel=0.01), pytest.approx(2000, rel=0.01))
 
 
-@pytest.mark.slow
 def test_an_attack_is_computed_on_people_whom_the_model_was_not_fitted_to(monkeypatch):
     """What it says is what `sv.attack` says of them, without a value of theirs, and places are not in degrees."""
     asked_of, real = [], sv.attack
@@ -295,7 +292,6 @@ def test_columns_that_are_chosen_are_looked_at_as_chosen():
     assert begun["upload"]["chosen"]["value"] == "hour"
 
 
-@pytest.mark.slow
 def test_loaded_data_goes_when_nobody_looks_at_it_any_more():
     now = [0.0]
     studio = Studio(clock=lambda: now[0])
