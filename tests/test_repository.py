@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,12 @@ ASIDE = r"(?: ?\((?:[^()]|\([^()]*\))*\))?"  # as in 3(c), or 4 (repair by mixin
 CITED = re.compile(rf"docs/theory\.md, sections? ((?:\d+{ASIDE}(?:, | and | to )?)+)")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 SOURCES = {path: path.read_text(encoding="utf-8") for path in sorted(SOURCE.rglob("*.py"))}
-TREES = {path: ast.parse(text) for path, text in SOURCES.items()}
 TESTS = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
+
+
+@cache
+def trees():
+    return {path: ast.parse(text) for path, text in SOURCES.items()}
 
 
 def test_the_sections_of_the_theory_are_numbered_without_a_gap():
@@ -32,7 +37,7 @@ def test_the_sections_of_the_theory_are_numbered_without_a_gap():
 
 
 def test_no_class_name_stands_twice():
-    names = [node.name for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    names = [node.name for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     assert len(names) > 100
     assert sorted({name for name in names if names.count(name) > 1}) == []
 
@@ -43,7 +48,7 @@ MOST = {"lines": 37_200, "files": 148, "functions": 2_290, "lines of tests": 26_
 def test_nothing_grows_unnoticed():
     """Whoever lets one of these grow raises its number in the same commit, and says why there; a drop lowers it."""
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
-    functions = [node for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, FUNCTIONS)]
+    functions = [node for tree in trees().values() for node in ast.walk(tree) if isinstance(node, FUNCTIONS)]
     found = {
         "lines": sum(text.count("\n") for text in SOURCES.values()),
         "files": len(SOURCES),
@@ -144,7 +149,7 @@ def test_nothing_tells_users_to_install_from_an_index():
 def test_messages_of_the_inner_layers_name_no_option_of_a_command():
     """Only those who type commands know them; docstrings may say what a command does."""
     for path in (file for layer in ("core", "engine") for file in (SOURCE / layer).rglob("*.py")):
-        tree = TREES[path]
+        tree = trees()[path]
         aside = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         texts = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and id(n) not in aside]
         assert [text for text in texts if isinstance(text, str) and re.search(r"(?<![\w-])--[a-z]", text)] == [], path

@@ -12,6 +12,7 @@ from seqveil.interfaces.bridge.core import BridgeCounts
 from served import words_setting
 
 
+@pytest.mark.slow
 def test_a_bridge_tells_its_counts_its_file_and_its_disk(tmp_path):
     counts = BridgeCounts(received=7, refused={"order": 2, "late": 1})
     path = tmp_path / "state.db"

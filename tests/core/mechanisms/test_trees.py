@@ -57,6 +57,7 @@ def channel(batch, ldp=False):
     return leaves, (1.0 - disclosed) * fresh[:, None] + disclosed * inside
 
 
+@pytest.mark.slow
 @few
 @given(seeds)
 def test_channel_is_a_channel_and_every_lift_is_within_epsilon(seed):

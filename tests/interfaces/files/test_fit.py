@@ -70,6 +70,7 @@ def pulse(path, bad=80, n=40_000):
     return beats
 
 
+@pytest.mark.slow
 def test_bad_rows_do_not_squeeze_all_events_into_one_cell(tmp_path):
     beats = pulse(tmp_path / "pulse.csv")
     fitted = fit_file(tmp_path / "pulse.csv", bins="auto", smoothing=1)

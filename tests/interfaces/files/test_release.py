@@ -250,6 +250,7 @@ def test_a_second_release_over_the_first_is_refused_and_says_why(place, capsys):
     assert files(place)["out.csv"] != before["out.csv"]  # 200 fresh draws
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", ["out.csv", "out.csv.meta.json", "named.json"])
 def test_whatever_is_left_of_an_earlier_release_stands_in_the_way(place, capsys, left):
     (place / left).write_text("something")

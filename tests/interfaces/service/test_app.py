@@ -257,6 +257,7 @@ def test_every_answer_is_as_documented(tester, tmp_path, mode):
         assert service.ask("POST", "/v1/release", example).status == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [KEY, None])
 def test_an_account_comes_with_the_terms_that_really_run(tmp_path, key):
     """Without a key nothing of raw streams can be kept, so kernels go by symbol alone, whatever the policy asks for."""
@@ -274,6 +275,7 @@ def test_an_account_comes_with_the_terms_that_really_run(tmp_path, key):
         assert found["account"]["secrets"][0]["log_odds"] == twin.account("ann").secrets[0].log_odds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limit", "said"), [("waiting", "0 events wait, of at most 0"), ("free", "bytes free; free some")]
 )

@@ -106,6 +106,7 @@ class Losing(socketserver.BaseRequestHandler):
             service.recv(1)
 
 
+@pytest.mark.slow
 def test_an_answer_that_was_lost_is_asked_for_again_and_nothing_is_drawn_twice(service):
     with socketserver.TCPServer(("127.0.0.1", 0), Losing) as relay:
         relay.service = ("127.0.0.1", service.port)

@@ -69,6 +69,7 @@ def test_a_picture_is_what_a_session_releases_and_its_account(name, given):
     json.dumps(shown, allow_nan=False)
 
 
+@pytest.mark.slow
 def test_the_promise_does_not_depend_on_how_much_is_shown_or_of_whom():
     studio = Studio()
     for name in ("whole stream", "ever", "plain"):
@@ -292,6 +293,7 @@ def test_columns_that_are_chosen_are_looked_at_as_chosen():
     assert begun["upload"]["chosen"]["value"] == "hour"
 
 
+@pytest.mark.slow
 def test_loaded_data_goes_when_nobody_looks_at_it_any_more():
     now = [0.0]
     studio = Studio(clock=lambda: now[0])
