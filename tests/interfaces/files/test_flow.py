@@ -60,7 +60,16 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize(("name", "suffix"), list(zip(SETTINGS, ["csv", "parquet", "jsonl"] * 5, strict=True)))
+SLOW = {"batches unsound": pytest.mark.slow, "batches of one": pytest.mark.slow}
+
+
+@pytest.mark.parametrize(
+    ("name", "suffix"),
+    [
+        pytest.param(name, suffix, marks=SLOW.get(name, ()))
+        for name, suffix in zip(SETTINGS, ["csv", "parquet", "jsonl"] * 5, strict=True)
+    ],
+)
 def test_a_receiver_follows_every_setting(data, tmp_path, name, suffix):
     model, out = model_of(), tmp_path / f"out.{suffix}"
     setting = Policy(**SETTINGS[name]).on(model)

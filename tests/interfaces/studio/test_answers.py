@@ -45,7 +45,10 @@ SETTINGS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "given"), SETTINGS.values(), ids=SETTINGS.keys())
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [pytest.param(*each, id=key, marks=pytest.mark.slow if key == "both" else ()) for key, each in SETTINGS.items()],
+)
 def test_a_picture_is_what_a_session_releases_and_its_account(name, given):
     shown, source, policy = finish(Studio(), name, given, events=30, person=1), sample(name), sv.Policy.from_dict(given)
     session, alphabet = sv.Session(source.model, policy, seed=1), source.model.alphabet
