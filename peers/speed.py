@@ -17,7 +17,7 @@ import numpy as np
 from peers.environments import MULTI_FREQ, OPENDP, PURE, Unavailable, ask, set_up
 from peers.response import speed_cases
 from seqveil import MarkovModel
-from seqveil.core import compiled
+from seqveil.core import bulk
 from seqveil.core.randomness import SystemRandomness
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State, step
@@ -35,7 +35,7 @@ def measure() -> dict[str, Any]:
     versions: dict[str, str] = {}
     skipped: dict[str, str] = {}
     figures: dict[str, dict[str, float]] = {str(n): {} for n in SIZES}
-    compiled.load()
+    bulk.load()
     jobs = speed_cases(SIZES, EPSILON, EVENTS)
     for peer in (MULTI_FREQ, PURE, OPENDP):
         try:

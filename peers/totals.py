@@ -12,10 +12,10 @@ import math
 from typing import Any
 
 import numpy as np
-from seqveil.core.composition import compose
 
 from peers.environments import ACCOUNTING, ask
 from peers.judge import AGREES, FAILS, PEER, Row, verdict
+from seqveil.engine.budget import compose
 
 CASES = [
     (epsilon, releases, delta)
