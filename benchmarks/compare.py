@@ -1,4 +1,4 @@
-"""Every mechanism on real people: MSNBC's clicks, heart rates, household power, gaze; the tables of `docs/figures.md`.
+"""Every mechanism on real people: clicks, heart rates, household power, gaze, places, shop items (`docs/figures.md`).
 
 A chain is fitted on some people, and others are released. Error after the online decoder, in brackets with hindsight;
 bold: least of the sound ones at an ε, of all and of those that do not wait for a batch.
@@ -36,6 +36,8 @@ FIELDS = (
     Field("heart_rate", 14, 14, 100, {}),
     Field("electricity", 20, 20, 100, {}),
     Field("gaze_vr", 5, 8, 50, {"side": 10}),
+    Field("geolife", 40, 20, 50, {"side": 12}),
+    Field("diginetica", 20_000, 100, 5, {}),
 )
 
 

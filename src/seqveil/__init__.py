@@ -36,7 +36,7 @@ from seqveil.engine.store import Account, Release
 from seqveil.engine.streams import Streams
 from seqveil.receiver.decode import decode_stream
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _LATER = {  # what brings more than numpy, loaded when it is first asked for: modules, and functions of modules
     "attack": "seqveil.evaluate.attack.files:attack",
