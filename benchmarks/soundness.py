@@ -38,8 +38,7 @@ def _calls() -> dict[str, dict[str, float]]:
                 leaked, excess = max(each.leaked for each in got), max(each.excess for each in got)
                 worst = max(worst, excess)
                 found[f"calls, {name}, {policy}"] = {"leaked": leaked, "excess": excess}
-                budget = setting.budget.describe().partition(", then")[0]
-                print(f"  {budget:<34}{policy:<9}{leaked:>9.6f}{excess:>25.1e}")
+                print(f"  {name:<34}{policy:<9}{leaked:>9.6f}{excess:>25.1e}")
     print(f"  worst excess of exact leakage: {worst:.1e} ({'none' if worst <= 1e-9 else 'NOT sound'})")
     return found
 
