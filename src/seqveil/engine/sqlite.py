@@ -86,6 +86,17 @@ CHAIN = (
     " SELECT r.* FROM chain c JOIN releases r ON r.id = c.previous WHERE c.seq > ?2 AND c.previous < c.id)"
     " SELECT * FROM chain"
 )
+# whose row does not name the user's newest release, among the latest ones of the file
+STALE = (
+    "SELECT 1 FROM (SELECT user, max(id) AS newest FROM (SELECT id, user FROM releases ORDER BY id DESC LIMIT 10000)"
+    " GROUP BY user) LEFT JOIN users ON users.id = user WHERE last IS NOT newest"
+)
+# whom neither index finds, among the latest users
+LOST = (
+    "SELECT 1 FROM (SELECT id, name, hash FROM users ORDER BY id DESC LIMIT 10000) AS one"
+    " WHERE NOT EXISTS (SELECT 1 FROM users WHERE name = one.name AND +id = one.id)"
+    " AND NOT EXISTS (SELECT 1 FROM users WHERE hash = one.hash AND +id = one.id)"
+)
 MAY_NOT = "it may not be written to, so nothing was written; check its permissions"
 REASONS = {
     sqlite3.SQLITE_FULL: "the disk is full, so nothing was written; free some space and try again",
@@ -343,10 +354,17 @@ class SqliteStore(SqliteRecords):
                 raise missing
             if not self.begun:
                 self.facts()
+                self._check_users()
             for pragma in PRAGMAS:
                 self.sql.execute(f"PRAGMA {pragma}").fetchall()
             self._written = self.sql.execute(WRITTEN).fetchone()
             failing.pop_all()
+
+    def _check_users(self) -> None:
+        """Refuse a file with an older page in it, or pages in each other's place, as far as it is quick to see: a row
+        that is older than one of the latest releases, or a user whom neither index finds. `verify` looks at all."""
+        if any(self.sql.execute(each).fetchone() is not None for each in (STALE, LOST)):
+            raise damaged_file(self.name)
 
     def begin(self) -> None:
         """Make the tables of a new file."""

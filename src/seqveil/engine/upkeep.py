@@ -129,7 +129,11 @@ class Verified:
 
 
 def verify(path: FilePath) -> Verified:
-    """Look at every row of a state file, in a snapshot of what is committed; nobody who writes waits for it."""
+    """Look at every row of a state file, in a snapshot of what is committed; nobody who writes waits for it.
+
+    A bit of the file's head may differ unseen where it changes nothing that can be read: SQLite's count of changes, its
+    own version, room that it keeps.
+    """
     found, kept = Verified(), 0
     with reading(path) as records:
         try:
