@@ -134,7 +134,7 @@ def fit_codes(
     *,
     order: int = 1,
     smoothing: float = SMOOTHING,
-    types: int | Mapping[str, int] | None = None,
+    types: int | None = None,
     trait: tuple[str, Sequence[Any]] | None = None,
     seed: int = 0,
     switch: float = SWITCH,
@@ -153,8 +153,6 @@ def fit_codes(
         return _fit_trait(users, codes, alphabet, *named_labels(trait), types, progress, how | {"switch": switch})
     if types is None:
         return MarkovModel._of(RunCounts.of(users, codes, alphabet.n, order).states(smoothing), alphabet)
-    if isinstance(types, Mapping):
-        raise ModelError("types by answer are those of a trait; name it with trait=, or give one number of types")
     runs = RunCounts.of(users, codes, alphabet.n, order, piece_of(switch))
     return fit_types(runs, alphabet, types, switch, smoothing, seed, least_people, progress)
 
@@ -165,22 +163,19 @@ def _fit_trait(
     alphabet: Symbols,
     name: str,
     labels: Sequence[str],
-    types: int | Mapping[str, int] | None,
+    types: int | None,
     progress: Progress | None,
     how: Mapping[str, Any],
 ) -> MarkovModel:
     """The mixture whose types answer a question about people: each answer has types of its own.
 
-    `types`: how many of each answer, one number for all or one by answer; None: as many as predict held-out people.
+    `types`: how many of each answer; None: as many as predict held-out people.
     """
     answers, of_person = answers_among(labels, int(users.max(initial=-1)) + 1, how["least_people"])
-    if isinstance(types, Mapping) and set(types) != set(answers):
-        raise ModelError("types by answer need a number for each answer of the trait, and no other")
     parts: list[MarkovModel] = []
-    for number, answer in enumerate(answers):
+    for number in range(len(answers)):
         here = of_person[users] == number
-        asked = types.get(answer) if isinstance(types, Mapping) else types
-        asked = _types_for(users[here], codes[here], alphabet, how) if asked is None else asked
+        asked = _types_for(users[here], codes[here], alphabet, how) if types is None else types
         parts.append(fit_codes(users[here], codes[here], alphabet, types=asked, **how))
         if progress is not None:
             progress((number + 1) / len(answers))

@@ -195,7 +195,7 @@ class MarkovModel(States):
         n: int | None = None,
         smoothing: float = SMOOTHING,
         *,
-        types: int | Mapping[str, int] | None = None,
+        types: int | None = None,
         trait: tuple[str, Sequence[Any]] | None = None,
         seed: int = 0,
         switch: float = SWITCH,
@@ -218,7 +218,7 @@ class MarkovModel(States):
         `seed` makes the fit repeatable.
 
         With `trait`, a name and one label for each of the listed streams, such as ("heating", ["gas", "electric", …]),
-        each answer has types of its own, so many as `types` says for all or by answer, or as held-out people bear out.
+        each answer has types of its own, so many as `types` says, or as held-out people bear out.
         Streams whose label is None are left out. `sv.secrets.trait` keeps the answer secret.
 
         >>> MarkovModel.fit([["a", "b", "a"], ["b", "a"]]).advance(np.array([0.0, 1.0])).round(3).tolist()
