@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -174,7 +174,7 @@ class Released:
     @cached_property
     def costs(self) -> Floats:
         """What each release cost (`leakage.cost`), 0 where nothing was released: (B,)."""
-        return cost(*self.weights)
+        return self.weights.costs
 
     @property
     def posterior(self) -> Floats:
@@ -187,13 +187,19 @@ class Released:
         return np.asarray(joint / joint.sum(1, keepdims=True))
 
 
-class Weights(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Weights:
     """The columns of releases as a chain weighs them: least, largest and mean weight over what it allows, (B,) each."""
 
     low: Ints
     high: Ints
     marginal: Floats
     terms: int  # of each mean
+
+    @property
+    def costs(self) -> Floats:
+        """What each release cost (`leakage.cost`): (B,)."""
+        return cost(self.low, self.high, self.marginal, self.terms)
 
 
 def step(
@@ -517,7 +523,7 @@ def take_in(
         states = states_of(trackers).sum(1)
     weights = Weights(low, high, marginal, model.size)
     if setting.budget.span is not None:
-        window = window.push(moment(setting, state, times), cost(*weights), setting.budget.span)
+        window = window.push(moment(setting, state, times), weights.costs, setting.budget.span)
     spent, ldp = state.spent + epsilons, state.ldp + ldp_cost(setting, epsilons)
     steps, blocks = state.steps + 1, state.blocks
     return weights, State(states, steps, spent, account, window, ldp, state.first, trackers, blocks, state.private)
