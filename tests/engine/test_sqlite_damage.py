@@ -17,6 +17,7 @@ from seqveil.engine.streams import CodeStreams
 from seqveil.engine.upkeep import verify
 from seqveil.interfaces.events import EventJob, release_together
 
+ROOTS = "SELECT rootpage FROM sqlite_master WHERE tbl_name = 'users' ORDER BY rootpage"
 USERS = [f"user {k}" for k in range(8)]
 SETTING = Policy(epsilon=0.8, mechanism="balanced").on(
     MarkovModel(*ref.random_chain(np.random.default_rng(0), 4, 1, False))
@@ -102,9 +103,9 @@ def less(said, true):
 
 
 def flipped(content, k):
-    """One bit, every other time where something stands: much of a small file is room."""
+    """One bit, two times in three in the head or where something stands: much of a small file is room."""
     rng = random.Random(k)
-    used = [at for at, byte in enumerate(content) if byte] if k % 2 else range(len(content))
+    used = [range(len(content)), range(100), [at for at, byte in enumerate(content) if byte]][k % 3]
     damaged = bytearray(content)
     damaged[rng.choice(used)] ^= 1 << rng.randrange(8)
     return damaged
@@ -227,6 +228,26 @@ def test_a_user_who_vanished_from_an_index_does_not_begin_anew(tmp_path, index):
         assert streams.release(["user 7"], [0], seqs=[0]).replayed.tolist() == [True]
         assert streams.account("user 6").events > 0
     assert not verify(path).sound
+
+
+@pytest.mark.parametrize("how", ["stale", "swapped"])
+def test_an_older_page_put_back_and_pages_in_each_others_place_are_refused(tmp_path, how):
+    """Else a user would go on from an older row, or begin anew, and be drawn for a second time."""
+    path = make(tmp_path / "s.db")
+    before = path.read_bytes()
+    with opened(path) as streams:
+        streams.release(["user 3"], [0])
+    content = bytearray(path.read_bytes())
+    with sqlite3.connect(path) as sql:
+        table, *indexes = (slice(4096 * (k - 1), 4096 * k) for (k,) in sql.execute(ROOTS))
+    sql.close()
+    if how == "stale":
+        content[table] = before[table]
+    else:
+        content[indexes[0]], content[indexes[1]] = content[indexes[1]], content[indexes[0]]
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="is damaged"):
+        opened(path)
 
 
 def test_a_kill_alone_loses_nothing(tmp_path):

@@ -99,10 +99,10 @@ def test_candidates_are_what_people_and_symbols_allow() -> None:
 
 
 def test_contexts_are_read_back_by_name_and_what_is_none_gets_one_line():
-    for text in ("order:1", "order:3", "types:16", "order:2,types:4", "types:4,switch:0.01", "types:4,switch:estimate"):
+    for text in ("order:1", "order:3", "types:16", "order:2,types:4", "types:4,switch:0.01"):
         assert Context.parse(text).name == text
     none = ["", "hours", "types", "types:x", "types:0", "order:2;types:3", "switch:2", "order:1,order:2"]
-    typeless = ["order:2,switch:0.01", "switch:0.01", "types:1,switch:estimate"]
+    typeless = ["order:2,switch:0.01", "switch:0.01", "types:1,switch:0.5"]
     for text, said in [
         *((text, "context") for text in none),
         *((text, "switch is between types") for text in typeless),

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from seqveil.core.alphabet import Symbols
 
 FEW = 256  # symbols up to which all are tried as an estimate
-CLOSE = 0.05  # of the distance between neighbours: the four symbols around a centre are the same, sooner or later
-STEPS = 8  # of the search for a centre, at most
+STEPS = 8  # of the search for a centre
 FAINT = 1e-3  # symbols that hold less than this share of a distribution are left out of its median
 Floats = NDArray[np.float64]
 NAMES = ("hamming", "absolute", "squared", "euclidean", "metres")
@@ -140,44 +139,17 @@ class Distortion:
 
 
 def _geometric_median(distortion: Distortion, distribution: Floats) -> int:
-    """The best of the few symbols nearest to the geometric median; one distribution at a time: no other changes it."""
-    lines, near, close = _map(distortion)
+    """The best of the few symbols nearest to the geometric median, by Weiszfeld's steps; one distribution at a time."""
+    assert distortion.points is not None
     kept = np.flatnonzero(distribution > FAINT * distribution.max())
-    places, weights = np.take(lines, kept, axis=1), distribution[kept]
-    centre = _weighed(places, weights) / weights.sum()
-    for _ in range(STEPS):  # Weiszfeld's, until one hardly moves it
-        pull = weights / np.maximum(_apart(centre, places), 1e-6)
-        before, centre = centre, _weighed(places, pull) / pull.sum()
-        if np.abs(centre - before).max() < close:
-            break
-    candidates = np.unique(np.append(near.query(centre, k=4)[1], kept[weights.argmax()]))
-    costs = [_weighed(_apart(lines[:, each], places), weights) for each in candidates]
-    return int(candidates[np.argmin(costs)])
-
-
-def _weighed(lines: Floats, weights: Floats) -> Floats:
-    """Sums of rows (..., k) by weight; a BLAS product would sum in an order that depends on the number of cores."""
-    return np.asarray((lines * weights).sum(-1))
-
-
-def _apart(centre: Floats, places: Floats) -> Floats:
-    """Distance of a centre (d,) from every place (d, k): (k,)."""
-    squares = np.zeros(places.shape[1])
-    for line, at in zip(places, centre, strict=True):
-        away = line - at
-        away *= away
-        squares += away
-    return np.sqrt(squares, out=squares)
-
-
-@lru_cache(maxsize=8)
-def _map(distortion: Distortion) -> tuple[Floats, Any, float]:
-    """Coordinates of the symbols as long rows (d, n), what finds the nearest ones, a step too small to matter."""
-    from scipy.spatial import cKDTree
-
-    near = cKDTree(distortion.points)
-    apart, _ = near.query(distortion.points, k=2)
-    return np.ascontiguousarray(near.data.T), near, CLOSE * float(np.median(apart[:, 1]))
+    places, weights = distortion.points[kept], distribution[kept, None]
+    pull = weights
+    for _ in range(STEPS):
+        centre = (places * pull).sum(0) / pull.sum()
+        pull = weights / np.maximum(np.sqrt(((places - centre) ** 2).sum(1, keepdims=True)), 1e-6)
+    near = np.argsort(((distortion.points - centre) ** 2).sum(1), kind="stable")[:4]
+    tried = np.append(near, kept[weights.argmax()])
+    return int(tried[(weights * distortion.between(kept[:, None], tried)).sum(0).argmin()])
 
 
 @lru_cache(maxsize=2)

@@ -22,9 +22,7 @@ from seqveil.core.mixture import answers_among, fit_types, piece_of, side_by_sid
 from seqveil.core.model import LEAST_PEOPLE, SMOOTHING, SWITCH, MarkovModel, Progress
 from seqveil.core.states import States, checked_order, from_contexts, named_labels
 
-SWITCHES = (SWITCH, 1 / 300, 1 / 100, 1 / 30)  # those that are tried where it is to be estimated
 TRIED_TYPES = (1, 2, 4, 8, 16)  # of an answer to a trait, where their number is not given
-COMPARED = 300  # people whose streams tell how often types change
 _DENSE = 2**22  # below this many possible runs a table is quicker than a sort
 
 
@@ -136,10 +134,10 @@ def fit_codes(
     *,
     order: int = 1,
     smoothing: float = SMOOTHING,
-    types: int | Mapping[str, int] | None = None,
+    types: int | None = None,
     trait: tuple[str, Sequence[Any]] | None = None,
     seed: int = 0,
-    switch: float | str = SWITCH,
+    switch: float = SWITCH,
     least_people: int = LEAST_PEOPLE,
     progress: Progress | None = None,
 ) -> MarkovModel:
@@ -155,20 +153,8 @@ def fit_codes(
         return _fit_trait(users, codes, alphabet, *named_labels(trait), types, progress, how | {"switch": switch})
     if types is None:
         return MarkovModel._of(RunCounts.of(users, codes, alphabet.n, order).states(smoothing), alphabet)
-    if isinstance(types, Mapping):
-        raise ModelError("types by answer are those of a trait; name it with trait=, or give one number of types")
-    if isinstance(switch, str) and switch != "estimate":
-        raise ModelError(f'switch must be a probability a step or "estimate"; got {switch!r}')
-    _, rows, lengths = np.unique(users, return_inverse=True, return_counts=True)
-    tried: tuple[float, ...] = SWITCHES if isinstance(switch, str) else (switch,)
-    # each has its own types, those of pieces of 1/switch events; streams of fewer than two such pieces cannot tell
-    tried = tuple(each for each in tried if each == tried[0] or each * lengths.max() >= 2)
-    made = []
-    for each in tried:
-        runs = RunCounts.of(rows, codes, alphabet.n, order, piece_of(each))
-        made.append(fit_types(runs, alphabet, types, each, smoothing, seed, least_people, progress))
-    some = rows < COMPARED
-    return made[0] if len(made) == 1 else max(made, key=lambda m: log_likelihoods(m, rows[some], codes[some]).sum())
+    runs = RunCounts.of(users, codes, alphabet.n, order, piece_of(switch))
+    return fit_types(runs, alphabet, types, switch, smoothing, seed, least_people, progress)
 
 
 def _fit_trait(
@@ -177,22 +163,19 @@ def _fit_trait(
     alphabet: Symbols,
     name: str,
     labels: Sequence[str],
-    types: int | Mapping[str, int] | None,
+    types: int | None,
     progress: Progress | None,
     how: Mapping[str, Any],
 ) -> MarkovModel:
     """The mixture whose types answer a question about people: each answer has types of its own.
 
-    `types`: how many of each answer, one number for all or one by answer; None: as many as predict held-out people.
+    `types`: how many of each answer; None: as many as predict held-out people.
     """
     answers, of_person = answers_among(labels, int(users.max(initial=-1)) + 1, how["least_people"])
-    if isinstance(types, Mapping) and set(types) != set(answers):
-        raise ModelError("types by answer need a number for each answer of the trait, and no other")
     parts: list[MarkovModel] = []
-    for number, answer in enumerate(answers):
+    for number in range(len(answers)):
         here = of_person[users] == number
-        asked = types.get(answer) if isinstance(types, Mapping) else types
-        asked = _types_for(users[here], codes[here], alphabet, how) if asked is None else asked
+        asked = _types_for(users[here], codes[here], alphabet, how) if types is None else types
         parts.append(fit_codes(users[here], codes[here], alphabet, types=asked, **how))
         if progress is not None:
             progress((number + 1) / len(answers))

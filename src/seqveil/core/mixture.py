@@ -45,7 +45,9 @@ _AT_ONCE = 1 << 22  # responsibilities held at once
 
 def piece_of(switch: float) -> int:
     """Events of the pieces whose types are found: 1/switch, or 0, the whole stream, where types hardly ever change."""
-    return round(1 / switch) if 1e-3 <= switch < 1 else 0
+    if not isinstance(switch, int | float) or not 0 <= switch < 1:
+        raise ModelError(f"switch must be a probability a step, at least 0 and below 1; got {switch}")
+    return round(1 / switch) if switch >= 1e-3 else 0
 
 
 def fit_types(
@@ -65,8 +67,6 @@ def fit_types(
     """
     whole_number("types", types, kind=ModelError)
     whole_number("least_people", least_people, kind=ModelError)
-    if not (np.isfinite(switch) and 0 <= switch < 1):
-        raise ModelError(f"switch must be a probability a step, at least 0 and below 1; got {switch}")
     if least_people < LEAST_PEOPLE:
         said = f"a type may now be made up of {least_people} people, and the model shows how they behave"
         warnings.warn(f"{said}; publish it only where their data could be published", UserWarning, stacklevel=2)

@@ -195,10 +195,10 @@ class MarkovModel(States):
         n: int | None = None,
         smoothing: float = SMOOTHING,
         *,
-        types: int | Mapping[str, int] | None = None,
+        types: int | None = None,
         trait: tuple[str, Sequence[Any]] | None = None,
         seed: int = 0,
-        switch: float | str = SWITCH,
+        switch: float = SWITCH,
         least_people: int = LEAST_PEOPLE,
     ) -> MarkovModel:
         """Count transitions in raw streams.
@@ -214,11 +214,11 @@ class MarkovModel(States):
         With `types`, a mixture of that many chains is fitted by EM (`core.mixture`): a type of person is drawn at the
         start of a stream, and its chain is followed. `switch` is the chance a step that a stream goes on as somebody
         else, type and symbol drawn anew: 0 keeps the type for good, and above 1/1000 the types are those of pieces of
-        1/`switch` events; "estimate" takes the likeliest of 1/10000, 1/300, 1/100 and 1/30. A type that is the
-        likeliest of fewer than `least_people` people is merged into its nearest. `seed` makes the fit repeatable.
+        1/`switch` events. A type that is the likeliest of fewer than `least_people` people is merged into its nearest.
+        `seed` makes the fit repeatable.
 
         With `trait`, a name and one label for each of the listed streams, such as ("heating", ["gas", "electric", …]),
-        each answer has types of its own, so many as `types` says for all or by answer, or as held-out people bear out.
+        each answer has types of its own, so many as `types` says, or as held-out people bear out.
         Streams whose label is None are left out. `sv.secrets.trait` keeps the answer secret.
 
         >>> MarkovModel.fit([["a", "b", "a"], ["b", "a"]]).advance(np.array([0.0, 1.0])).round(3).tolist()

@@ -86,6 +86,18 @@ CHAIN = (
     " SELECT r.* FROM chain c JOIN releases r ON r.id = c.previous WHERE c.seq > ?2 AND c.previous < c.id)"
     " SELECT * FROM chain"
 )
+# What is quick to see of an older page that was put back, and of pages in each other's place; `verify` looks at all:
+# whose row does not name the user's newest release, among the latest ones of the file,
+STALE = (
+    "SELECT 1 FROM (SELECT user, max(id) AS newest FROM (SELECT id, user FROM releases ORDER BY id DESC LIMIT 10000)"
+    " GROUP BY user) LEFT JOIN users ON users.id = user WHERE last IS NOT newest"
+)
+# and whom neither index finds, among the latest users.
+LOST = (
+    "SELECT 1 FROM (SELECT id, name, hash FROM users ORDER BY id DESC LIMIT 10000) AS one"
+    " WHERE NOT EXISTS (SELECT 1 FROM users WHERE name = one.name AND +id = one.id)"
+    " AND NOT EXISTS (SELECT 1 FROM users WHERE hash = one.hash AND +id = one.id)"
+)
 MAY_NOT = "it may not be written to, so nothing was written; check its permissions"
 REASONS = {
     sqlite3.SQLITE_FULL: "the disk is full, so nothing was written; free some space and try again",
@@ -231,18 +243,16 @@ class SqliteRecords:
         found: dict[str, UserRow] = {}
         for place, column in ((1, "name"), (2, "hash")):
             left = {key if place == 1 else name_hash(key): name for key, name in keys.items() if name not in found}
-            for columns in self._asked(column, list(left)):
-                row = checked(columns)
-                if row is None:
-                    raise self.damaged(columns[0], [left.get(columns[place], "")])
-                if columns[1] in keys:  # else a damaged index has found somebody else
-                    found[keys[columns[1]]] = row
+            for at in range(0, len(left), TOGETHER):
+                part = list(left)[at : at + TOGETHER]
+                asked = f"SELECT * FROM users WHERE {column} IN ({', '.join('?' * len(part))})"
+                for columns in self.sql.execute(asked, part):
+                    row = checked(columns)
+                    if row is None:
+                        raise self.damaged(columns[0], [left.get(columns[place], "")])
+                    if columns[1] in keys:  # else a damaged index has found somebody else
+                        found[keys[columns[1]]] = row
         return [found.get(str(name)) for name in names]
-
-    def _asked(self, column: str, values: list[Any]) -> Iterator[tuple[Any, ...]]:
-        for at in range(0, len(values), TOGETHER):
-            part = values[at : at + TOGETHER]
-            yield from self.sql.execute(f"SELECT * FROM users WHERE {column} IN ({', '.join('?' * len(part))})", part)
 
     def users(self) -> Iterator[tuple[int, str | bytes, UserRow | None]]:
         """Id, name and row of users in the order they came; None for a damaged row, bytes as name of who was erased."""
@@ -343,6 +353,8 @@ class SqliteStore(SqliteRecords):
                 raise missing
             if not self.begun:
                 self.facts()
+                if any(self.sql.execute(each).fetchone() is not None for each in (STALE, LOST)):
+                    raise damaged_file(self.name)
             for pragma in PRAGMAS:
                 self.sql.execute(f"PRAGMA {pragma}").fetchall()
             self._written = self.sql.execute(WRITTEN).fetchone()

@@ -88,10 +88,6 @@ class Releases:
             return [None if each is None else each[0] for each in self.sent]
         return [(code,) if code >= 0 else None for code in self.codes.tolist()]
 
-    def disclosed(self, k: int) -> tuple[list[int], Path | None]:
-        """The released symbols of one event and what was published of it: one item of `symbols` and of `paths`."""
-        return self.symbols[k].tolist(), self.paths[k]
-
     @property
     def values(self) -> list[Any]:
         """What was released of each event: its value, or those of a batch; None where nothing was."""

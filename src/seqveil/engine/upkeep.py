@@ -26,7 +26,6 @@ SPENDS = "a new file, whose ledger begins at zero: what was disclosed before wou
 MODEL = "model "  # before a number, in the name of the fact that has a model
 KEY_MARK = "key"  # the fact that tells the key of the file from others
 ANYONE = "erased"  # the fact that says that somebody was erased
-HASH = 16  # bytes of a hashed name; the name of a user is text, so none can be one
 
 
 def opened(path: FilePath, setting: Terms, private: bool, key: bytes | None, must_exist: bool) -> SqliteStore:
@@ -129,7 +128,10 @@ class Verified:
 
 
 def verify(path: FilePath) -> Verified:
-    """Look at every row of a state file, in a snapshot of what is committed; nobody who writes waits for it."""
+    """Look at every row of a state file, in a snapshot of what is committed; nobody who writes waits for it.
+
+    A bit of the file's head may differ unseen where nothing that is read follows from it, as SQLite's count of changes.
+    """
     found, kept = Verified(), 0
     with reading(path) as records:
         try:
@@ -245,5 +247,5 @@ def follow_erased(store: SqliteStore, key: bytes | None) -> None:
         salt = str(store.fact(SALT)).encode()
         secret = blake2b(salt, key=key or b"", digest_size=32, person=b"seqveil-names").digest()
         store.hasher = lambda name: blake2b(
-            name.encode(), key=secret, digest_size=HASH, person=b"seqveil-erased"
+            name.encode(), key=secret, digest_size=16, person=b"seqveil-erased"
         ).digest()

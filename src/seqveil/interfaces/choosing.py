@@ -50,7 +50,7 @@ class Context:
 
     order: int = 1
     types: int = 1
-    switch: float | str = SWITCH
+    switch: float = SWITCH
 
     @classmethod
     def parse(cls, text: str) -> Context:
@@ -61,14 +61,13 @@ class Context:
             if name in given:
                 raise InputError(f"expected each part of a context once; got {name} twice in {text!r}")
             try:
-                estimated = (name, value) == ("switch", "estimate")
-                given[name] = value if estimated else float(value) if name == "switch" else int(value)
+                given[name] = float(value) if name == "switch" else int(value)
             except ValueError:
                 name = ""
             if name not in cls.__dataclass_fields__:
                 raise InputError(f"expected a context such as auto, order:2 or types:16, got {text!r}")
         found = cls(**given)
-        if found.order < 1 or found.types < 1 or not (found.switch == "estimate" or 0 <= float(found.switch) < 1):
+        if found.order < 1 or found.types < 1 or not 0 <= found.switch < 1:
             raise InputError(f"a context has order and types of 1 and more, and switch below 1; got {text!r}")
         if "switch" in given and found.types == 1:
             raise InputError(f"switch is between types of people, as in types:16,switch:0.01; got {text!r} without any")

@@ -339,8 +339,7 @@ class Core:
             return None
         if repeated and self.link.certain and not event.again:  # it was published, and the sender has sent it twice
             return None
-        codes, path = made.disclosed(0)
-        return self.payloads.write(seq, codes, float(made.epsilons[0]), path, event)
+        return self.payloads.write(seq, made.symbols[0].tolist(), float(made.epsilons[0]), made.paths[0], event)
 
     def count(self, refusal: Refusal) -> None:
         """Count a refusal."""

@@ -98,8 +98,6 @@ def fit(
     if context == "auto":
         raise InputError("contexts are compared by `seqveil fit --context auto`, on some of the people; name one here")
     chosen, names, kind = Context.parse(context), frames.columns(), format_of(data, format)
-    if isinstance(chosen.switch, str):
-        raise InputError("`seqveil fit` estimates how often people switch types; name a number here")
     with cluster.session() as session:
         frame, how = read(session, data, kind, names, None, False), vars(chosen) | {"trait": trait}
         found = fitted(frame, names, **how, smoothing=smoothing)
