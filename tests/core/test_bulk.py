@@ -8,7 +8,7 @@ import pytest
 from reference import streams as ref
 from seqveil.core import bulk, filtering
 from seqveil.core.alphabet import UNKNOWN
-from seqveil.core.leakage import Leakages, pass_over
+from seqveil.core.leakage import FEW, Leakages, pass_over
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import SeededRandomness, SystemRandomness
 from seqveil.engine.policy import Policy
@@ -80,7 +80,7 @@ def test_randomness_of_the_system_are_uniform_in_every_part(four):
 
 PERIODIC = MarkovModel([0.5, 0.5, 0.0], [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
 STICKY = MarkovModel([0.9, 0.1], [[0.9999, 0.0001], [0.0003, 0.9997]])
-FAINT = MarkovModel([1.0, 0.0], [[1.0 - 1e-12, 1e-12], [1e-200, 1.0]])
+FAINT = MarkovModel([1.0, 0.0], [[1.0 - 1e-12, 1e-12], [1e-200, 1.0]])  # whose powers leave the floats
 
 
 def chains():
@@ -92,8 +92,8 @@ def chains():
 
 
 @pytest.mark.parametrize("model", list(chains()), ids=lambda model: f"{model.size} states")
-@pytest.mark.parametrize("steps", [1, 333])
-def test_what_is_passed_over_is_so_many_steps(model, steps):
+@pytest.mark.parametrize("steps", [1, FEW, FEW + 1, 333])
+def test_a_jump_is_its_steps(model, steps):
     states = filtering.start(model, 3)
     states[1] = filtering.predict(model, states)[1]
     account = Leakages.start(model, 3)

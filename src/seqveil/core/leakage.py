@@ -6,13 +6,18 @@ is the largest log Pr(x_1..x_k | y) / Pr(x_1..x_k) over sequences that end in x 
 max_x V_k(x) and min_x V_k(x) are the two sides of the sequence leakage (SIL) of what was released: never above the sum
 of the ε_k, often well below. Each step costs O(transitions), whatever the length of the stream.
 
-`pass_over` goes over symbols of which nothing was disclosed, step by step, until a step changes nothing.
+`pass_over` goes over many symbols of which nothing was disclosed in one step. After k of them the distribution of the
+state is π · T^k and the account of a chain with impossible transitions is spread over what k steps can reach. Both
+follow from powers of the chain by repeated squaring: T, T², T⁴, … are kept of the chains in use, and each jump takes at
+most log₂ k of them. Chains that are too large for that, or whose powers would leave the floats, are moved step by step,
+until a step changes nothing.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,7 +28,11 @@ from seqveil.core.bulk import ByUser, compiled, form
 from seqveil.core.kernel import UNIT, Floats, Ints, outward, slack
 from seqveil.core.model import MarkovModel
 
+FEW = 64  # steps that are simply taken
+LARGEST = 512  # states of a chain whose powers are kept
+POWERS = 64  # of chains that are kept
 SHORT = 32  # weights of a row up to which many rows are looked through side by side
+LEAST = 1e-280  # what is less in a power is no longer to be trusted
 
 
 def log_lifts(column: Ints, marginal: Floats, terms: int, least: Ints | None = None) -> tuple[Floats, Floats]:
@@ -240,6 +249,20 @@ def _add(total: Floats, cost: Floats, towards: float) -> Floats:
     return np.where((cost == 0) | np.isinf(sums), sums, moved)
 
 
+@lru_cache(maxsize=POWERS)
+def _power(model: MarkovModel, j: int) -> tuple[Floats, NDArray[np.bool_]] | None:
+    """T^(2^j) as probabilities, and which states it can lead to which; None where a float cannot hold it."""
+    if j == 0:
+        chances = model.advance(np.eye(model.size))
+        return chances, chances > 0
+    half = _power(model, j - 1)
+    if half is None:
+        return None
+    chances, reach = half[0] @ half[0], (half[1].astype(np.float64) @ half[1].astype(np.float64)) > 0
+    chances /= chances.sum(1, keepdims=True)
+    return None if (chances[reach] < LEAST).any() else (np.where(reach, chances, 0.0), reach)
+
+
 def pass_over(model: MarkovModel, states: Floats, account: Leakages, steps: int) -> tuple[Floats, Leakages]:
     """The distribution of the state and the account after so many symbols of which nothing was disclosed.
 
@@ -248,6 +271,33 @@ def pass_over(model: MarkovModel, states: Floats, account: Leakages, steps: int)
     >>> distribution.round(6).tolist()
     [[0.75, 0.25]]
     """
+    if steps <= FEW or model.size > LARGEST or filtering.faint(states).any():
+        return _step_by_step(model, states, account, steps)
+    distribution, after = states, account
+    for j in range(steps.bit_length()):
+        power = _power(model, j)
+        if power is None:
+            return _step_by_step(model, states, account, steps)
+        if steps >> j & 1:
+            # row by row: a product of all at once may depend, to the last bit, on who else is there
+            distribution = np.array([row @ power[0] for row in distribution]).reshape(states.shape)
+            distribution /= distribution.sum(-1, keepdims=True)
+            after = _reached(after, power[1])
+    if filtering.faint(distribution).any():
+        return _step_by_step(model, states, account, steps)
+    return distribution, after
+
+
+def _reached(account: Leakages, reach: NDArray[np.bool_]) -> Leakages:
+    """The account after steps that can lead from one state to another as `reach` says."""
+    if account.ahead_most.shape[1] == 1:
+        return account
+    most = np.stack([np.where(reach, row[:, None], -np.inf).max(0) for row in account.ahead_most])
+    least = np.stack([np.where(reach, row[:, None], np.inf).min(0) for row in account.ahead_least])
+    return Leakages(account.most, account.least, most, least)
+
+
+def _step_by_step(model: MarkovModel, states: Floats, account: Leakages, steps: int) -> tuple[Floats, Leakages]:
     for _ in range(steps):
         after = filtering.predict(model, states), account.skip(model)
         same = (after[0] == states).all() and (after[1].ahead_most == account.ahead_most).all()
