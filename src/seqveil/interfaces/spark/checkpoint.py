@@ -120,7 +120,7 @@ def secrets_of(spark: SparkSession, checkpoint: str, users: list[str]) -> dict[s
     promised = {name: value for name, value in known.items() if name not in BESIDE}
     terms, found = saved_terms(promised, MarkovModel.from_bytes(bytes(content))), {}
     for user, *ledger, state, _ in rows:
-        trackers = unpack(terms, [UserRow(0, *ledger, bytes(state))]).trackers
+        trackers = unpack(terms, [UserRow(*(0, *ledger, bytes(state)))]).trackers
         assert trackers is not None
         found[user] = list(map(SecretAccount.of, trackers[0].worst()))
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -306,20 +306,20 @@ def by_answer(source: StudioSource, terms: Terms) -> list[tuple[str, float]]:
     secret, model = terms.secrets[0], terms.model
     span, most = (secret.length(), MANY) if terms.in_closed_form else (None, FEW)
     if secret.kind == "trait" and model.trait is not None and source.answers:
-        span = min(STEPS if terms.in_closed_form else BRIEF, *map(len, source.crowd))
+        usual = int(np.median([codes.size for codes in source.crowd]))
+        span = min(STEPS if terms.in_closed_form else BRIEF, usual)
         kinds: dict[str, list[Ints]] = {answer: [] for answer in model.trait.answers}
-        found = zip(source.answers, source.crowd, strict=True)
+        found: Iterable[tuple[str | None, Ints]] = zip(source.answers, source.crowd, strict=True)
         names = {answer: f"people whose label is “{answer}”" for answer in kinds}
     elif span and secret.kind != "trait":
         read = secret.over(model.alphabet).read
         names = {"1": "people who have the secret", "0": "people who do not"}
         kinds = {answer: [] for answer in names}
-        whole = [codes for codes in source.crowd if codes.size >= span]
-        found = ((str(int(read(codes[:span].tolist()))), codes) for codes in whole)
+        found = ((str(int(read(codes[:span].tolist()))), codes) for codes in source.crowd)
     else:
         return []
     for answer, codes in found:
-        if answer in kinds and len(kinds[answer]) < most:
+        if answer in kinds and codes.size >= span and len(kinds[answer]) < most:
             kinds[answer].append(codes[:span])
     if not all(kinds.values()):
         return []
