@@ -122,32 +122,22 @@ def spark(kills: int, events: int = 8_000, users: int = 400, files: int = 8) -> 
     """Kill `seqveil spark release --checkpoint` from its first second on; then let it finish and read what it lists."""
     with tempfile.TemporaryDirectory() as name:
         folder, chance, early = Path(name), random.Random(8), 0
-        write(folder / "in", events, users, files)
+        write(folder / "all", events, users, files)
+        coming = sorted((folder / "all").glob("*.parquet"))
+        (folder / "in").mkdir()
         chain().save(folder / "model")
         (folder / "policy.toml").write_text(POLICY)
-        places = [
-            "--model",
-            "model",
-            "--policy",
-            "policy.toml",
-            "--key",
-            "key",
-            "--checkpoint",
-            "state",
-            "--out",
-            "out",
-            "--files",
-            "1",
-        ]
-        command = [sys.executable, "-m", "seqveil", "spark", "release", "in", *places, "--master", "local[2]"]
-        command += ["--partitions", "2", "--buckets", "8", "--log", "spark.log"]
-        for _ in range(kills):
+        options = "--model model --policy policy.toml --key key --checkpoint state --out out --log spark.log"
+        command = [sys.executable, "-m", "seqveil", "spark", "release", "in", *options.split(), "--master", "local[2]"]
+        for kill in range(kills):
+            arrived(folder, coming[: 1 + kill * files // kills])
             running = subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL, start_new_session=True)
             moment(folder, running, chance)
             early += not any((folder / "state" / "commits").glob("[0-9]*"))
             with suppress(ProcessLookupError):
                 os.killpg(running.pid, signal.SIGKILL)
             running.wait()
+        arrived(folder, coming)
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         if done.returncode:
             log = (folder / "spark.log").read_text().splitlines()
@@ -156,10 +146,17 @@ def spark(kills: int, events: int = 8_000, users: int = 400, files: int = 8) -> 
         return {"kills": kills, "before the first commit": early, "sent": events, **rows_of(folder)}
 
 
+def arrived(folder: Path, coming: list[Path]) -> None:
+    """Have these files in the folder that is released."""
+    for path in coming:
+        if not (folder / "in" / path.name).exists():
+            os.link(path, folder / "in" / path.name)
+
+
 def moment(folder: Path, running: subprocess.Popen[bytes], chance: random.Random) -> None:
     """Wait for a moment to kill: at first within the start, or as soon as some part of a micro-batch is there."""
     count = sum(1 for _ in (folder / "state" / "commits").glob("[0-9]*"))
-    stages = ("begun.json", f"offsets/{count}", f"state/0/0/{count + 1}.changelog", f"commits/{count}")
+    stages = ("seqveil.json", f"offsets/{count}", f"state/0/0/{count + 1}.changelog", f"commits/{count}")
     stage = chance.choice(stages[1:] if count else stages)
     wait, end = chance.random() * 6, time.monotonic() + 240
     if chance.random() < 0.3:

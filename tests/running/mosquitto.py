@@ -1,5 +1,6 @@
 """A real Mosquitto for tests, and the devices and receivers around it."""
 
+import inspect
 import os
 import shutil
 import signal
@@ -22,14 +23,14 @@ def needed(test):
     return pytest.mark.broker(pytest.mark.skipif(PROGRAM is None, reason=MISSING)(test))
 
 
-PATIENCE = 600.0  # seconds: on a busy machine with nothing compiled yet a first release takes minutes
+PATIENCE = 240.0  # seconds: on a busy machine with nothing compiled yet a first release takes minutes
 
 
 def until(condition, seconds=PATIENCE):
     """Wait until the condition holds; what it gives is returned."""
     end = time.monotonic() + seconds
     while not (found := condition()):
-        assert time.monotonic() < end, "nothing happened"
+        assert time.monotonic() < end, f"not within {seconds:g} s: {inspect.getsource(condition).strip()}"
         time.sleep(0.01)
     return found
 

@@ -130,6 +130,10 @@ class Terms:
         """The accounts of the declared secrets for a stream that begins in this slot, before its first release."""
         return self._trackers_at(int(self.slots.place(slot)))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to another process; the accounts of secrets before the first release are found there again."""
+        return {name: value for name, value in vars(self).items() if name not in ("_trackers_at", "trackers")}
+
     @cached_property
     def _trackers_at(self) -> Callable[[int], SecretTrackers]:
         models = [self.model, *self.observers]

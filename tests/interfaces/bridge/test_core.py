@@ -265,7 +265,6 @@ REFUSED = {
     "kafka": [
         ("--raw a/b", "topics"),
         ("--released a", "differ"),
-        ("--partitions 3-1", "partitions"),
         ("--client missing", "missing: cannot be read"),
         ("--payload json", "payload"),
         ("--metrics [::1]:99999", "PORT"),

@@ -26,7 +26,7 @@ from seqveil.engine.policy import Policy
 from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.bridge import kafka
 from seqveil.interfaces.bridge.core import BrokerError
-from seqveil.interfaces.bridge.kafka import Cluster, KafkaLink, partitions_of
+from seqveil.interfaces.bridge.kafka import Cluster, KafkaLink
 from served import salt_of
 
 
@@ -112,7 +112,7 @@ def test_killed_at_any_point_of_a_round_nothing_is_lost_or_published_twice(place
 def committed(place):
     link = KeepingLink(place.cluster)
     try:
-        return link.committed(range(4))
+        return link.committed(4)
     finally:
         link.close()
 
@@ -149,7 +149,7 @@ def test_what_cannot_be_released_is_reported_and_stops_nothing(place):
 
 
 @pytest.mark.slow
-def test_another_state_file_an_older_one_and_other_partitions_are_refused(place):
+def test_another_state_file_an_older_one_and_other_partitions_are_refused(place, monkeypatch):
     place.send([("ann", {"value": VALUES[0]}, 0), ("bob", {"value": VALUES[0]}, 1)])
     with place.bridge() as bridge:
         until(lambda: bridge.failures or bridge.counts.acknowledged == 2)
@@ -170,9 +170,10 @@ def test_another_state_file_an_older_one_and_other_partitions_are_refused(place)
 
     assert "another state file" in refused(place.folder / "new.db")
     assert "older" in refused(place.folder / "old.db")
-    assert "another partitions" in refused(newest, replace(place.cluster, partitions=(0, 1)))
     assert "another group" in refused(newest, replace(place.cluster, group="other"))
-    assert "has 4 partitions" in refused(place.folder / "more.db", replace(place.cluster, partitions=(7,)))
+    with monkeypatch.context() as grown:
+        grown.setattr(KafkaLink, "partitions", lambda link: 5)
+        assert "another number of partitions" in refused(newest)
     place.state = newest
     with place.bridge() as bridge:
         place.send([("ann", {"value": VALUES[0]}, 0)])
@@ -282,5 +283,3 @@ def test_the_command_killed_five_times_releases_as_a_run_that_is_not_cut(place, 
 def test_settings_that_are_the_bridges_own_are_refused():
     with pytest.raises(InputError, match=r"enable\.auto\.commit is the bridge's own"):
         Cluster("localhost", "a", "b", settings={"enable.auto.commit": "true"})
-    with pytest.raises(InputError, match="expected partitions"):
-        partitions_of("1,,2")

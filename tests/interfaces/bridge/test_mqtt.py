@@ -15,7 +15,7 @@ import pytest
 
 import mosquitto
 from bridges import SECRET, VALUES, Place, alone, by_number, chain, event, setting_of, some_events
-from mosquitto import Client, until
+from mosquitto import PATIENCE, Client, until
 from reference import streams as ref
 from seqveil.core.randomness import key_file
 from seqveil.engine.policy import Policy
@@ -76,7 +76,7 @@ def test_kills_and_restarts_of_the_broker_lose_nothing_and_change_nothing(bridge
                 bridged.mosquitto.stop()
                 bridged.mosquitto.start()
             running.send_signal(signal.SIGKILL)
-            assert running.wait() == -signal.SIGKILL
+            assert running.wait(PATIENCE) == -signal.SIGKILL
     device.send_all(sent(events[2000:]))
     with bridged.process("--payload", form, "--metrics", "0", *key) as running:
         until(lambda: len(by_number(receiver.got)) == len(events))
@@ -84,7 +84,7 @@ def test_kills_and_restarts_of_the_broker_lose_nothing_and_change_nothing(bridge
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
             figures = answer.read().decode()
         running.send_signal(signal.SIGTERM)
-        assert running.wait() == 0
+        assert running.wait(PATIENCE) == 0
         counts = json.loads(bridged.said().splitlines()[-1])
     disclosed = by_number(receiver.got)
     assert set(disclosed) == {(user, seq) for user, seq, _ in events}
@@ -251,7 +251,7 @@ def test_tls_passwords_and_the_acl_of_the_docs(guarded):
         ann.send_all([("raw/ann", event(9, VALUES[0])), ("raw/ann", event(1, VALUES[0]))])
         until(lambda: ann.got and len(set(dashboard.got)) == 2)
         running.send_signal(signal.SIGINT)
-        assert running.wait() == 0
+        assert running.wait(PATIENCE) == 0
     assert {(topic, json.loads(payload)["seq"]) for topic, payload in dashboard.got} == {
         ("released/ann", 0),
         ("released/ann", 1),
@@ -262,12 +262,13 @@ def test_tls_passwords_and_the_acl_of_the_docs(guarded):
         each.close()
     (place.folder / "password").write_text("pw-wrong-77\n")
     with place.process("--ca", place.authority, "--password-file", place.folder / "password", env=env) as running:
-        assert running.wait() == 2
+        assert running.wait(PATIENCE) == 2
         assert "refuses the bridge" in place.said().splitlines()[-1]
     with place.process(env=env) as running:  # the system's authorities do not know this one
-        until(lambda: "cannot connect" in place.said())
+        until(lambda: "cannot connect" in place.said() or running.poll() is not None)
+        assert "cannot connect" in place.said()
         running.send_signal(signal.SIGTERM)
-        assert running.wait() == 0
+        assert running.wait(PATIENCE) == 0
     assert "pw-" not in place.said()
 
 

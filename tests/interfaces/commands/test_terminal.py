@@ -1,12 +1,22 @@
 """How far a run is, on a terminal and in a log."""
 
 import signal
-from threading import Event
+import time
 
 import pytest
 
 from seqveil.core import bulk
 from seqveil.interfaces.commands import terminal
+
+
+def heard(capfd, line):
+    """What a log says until it says the line, which must come within a moment."""
+    said, end = "", time.monotonic() + 30.0
+    while line not in said:
+        assert time.monotonic() < end, f"expected {line!r} within 30 seconds; got {said[-200:]!r}"
+        time.sleep(0.001)
+        said += capfd.readouterr().err
+    return said
 
 
 def test_a_bar_moves_with_the_steps_between_chunks_and_never_back_or_beyond_the_rows_there_are():
@@ -34,25 +44,18 @@ def test_a_chunk_that_takes_long_says_how_far_it_is(monkeypatch, capfd):
     with terminal.rows("releasing") as meter:
         meter.advance(0, 8)
         bulk.took_step(2)  # as a secret in metres, whose releases take a program each
-        while "releasing: 2 of 8 rows" not in capfd.readouterr().err:
-            Event().wait(0.001)
+        heard(capfd, "releasing: 2 of 8 rows")
 
 
 def test_a_step_that_takes_long_is_seen_in_a_log(monkeypatch, capfd):
     monkeypatch.setattr(terminal, "LOGGED", 0.001)
     with terminal.steps(7, "policies tried") as tell:
         tell("at a total of 1", 2)
-        seen = ""
-        while "at a total of 1: 2 of 7 policies tried" not in seen:  # nothing else is called meanwhile
-            Event().wait(0.001)
-            seen += capfd.readouterr().err
-    lines = seen.splitlines()
-    assert len(lines) >= 1
+        heard(capfd, "at a total of 1: 2 of 7 policies tried")  # nothing else is called meanwhile
     with terminal.rows("fitting") as meter:
         meter.advance(3)
         meter.turn("comparing", 0.5)
-        while "comparing: 50 of 100 %" not in capfd.readouterr().err:
-            Event().wait(0.001)
+        heard(capfd, "comparing: 50 of 100 %")
 
 
 def test_a_request_to_end_ends_one_run_and_not_the_next():

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 import sparks
 from filed import release_file, streams_of
 from reference import streams as ref
-from seqveil import MarkovModel
+from seqveil import MarkovModel, secrets
 from seqveil.core.alphabet import Bins
 from seqveil.core.errors import DataError, InputError
 from seqveil.engine.budget import Budget
@@ -132,6 +132,27 @@ def test_the_commands(spark, run, small, tmp_path):
     assert [one[name] for name in names] == [getattr(ann, name) for name in names]
     assert one["budget_left"] == pytest.approx(ann.budget_left)
     assert "all 60" in run("account", tmp_path / "checkpoint", "--limit", 2)[1]
+
+
+def test_accounts_of_declared_secrets(spark, run, tmp_path):
+    """They are those of the embedded run, and `spark account` shows them beside the leakage."""
+    frame, model = sparks.events(200, 5, seed=4), sparks.model()
+    sparks.write(frame, tmp_path / "in", 2)
+    model.save(tmp_path / "m")
+    policy = Policy(secrets=secrets.ever(model.alphabet.decode_one(0), epsilon=0.7, window=10))
+    policy.save(tmp_path / "policy.toml")
+    (tmp_path / "key").write_bytes(KEY)
+    (tmp_path / "key").chmod(0o600)
+    options = ("-m", tmp_path / "m", "--policy", tmp_path / "policy.toml", "--key", tmp_path / "key")
+    assert run("release", tmp_path / "in", *options, "--checkpoint", tmp_path / "c", "--out", tmp_path / "out")[0] == 0
+    store = ref.twin(policy.on(model), sparks.query_id(tmp_path / "c"), KEY)
+    store.release(frame["user"].to_list(), frame["value"].to_numpy(), frame["seq"].to_numpy())
+    shown = json.loads(run("account", tmp_path / "c", "--json")[1])["shown"]
+    worst = {user: store.account(user).secrets[0].worst for user in frame["user"].unique()}
+    assert {one["user"]: one["secrets"][0]["worst"] for one in shown} == worst
+    assert max(worst.values()) > 0.1
+    said = run("account", tmp_path / "c", "--user", shown[0]["user"])[1]
+    assert f"{worst[shown[0]['user']]:.6g} of 0.7" in said
 
 
 def test_files_at_once_by_the_command(spark, run, small, tmp_path):

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import math
+import random
 import shlex
 import sys
 import tomllib
@@ -101,9 +102,22 @@ def test_a_moment_shows_the_first_events_and_asking_again_goes_on(monkeypatch):
 @pytest.mark.slow
 def test_a_secret_costs_those_who_have_it():
     policy = {"secret": [{"ever": ["category16"], "epsilon": 0.5, "window": 20}]}
-    has, has_not = Studio().expect({"source": "clicks", "policy": policy})["by_answer"]
-    assert has > 10 * has_not
-    assert Studio().expect({"source": "clicks", "policy": {"epsilon": 1.0}})["by_answer"] == (None, None)
+    (whose, has), (_, has_not) = Studio().expect({"source": "clicks", "policy": policy})["by_answer"]
+    assert (whose, has > 10 * has_not) == ("people who have the secret", True)
+    assert Studio().expect({"source": "clicks", "policy": {"epsilon": 1.0}})["by_answer"] == []
+
+
+def test_a_trait_costs_people_of_each_label():
+    rng = random.Random(1)
+    people = [(k, "yes" if k % 3 else "no") for k in range(240)]
+    rows = [f"{k},{label},{rng.choice('aab' if label == 'no' else 'abb')}" for k, label in people for _ in range(30)]
+    studio = Studio(Upload.of("\n".join(["user,ill,value", *rows]).encode(), "d.csv"), UploadChoice(trait="ill"))
+    name = studio.begin()["upload"]["upload"]
+    assert studio.load({"upload": name, "columns": {"trait": "ill"}})["trait"] == "ill"
+    policy = {"secret": [{"trait": "ill", "epsilon": 0.5}]}
+    found = studio.expect({"source": name, "policy": policy})["by_answer"]
+    assert [whose for whose, _ in found] == ["people whose label is “no”", "people whose label is “yes”"]
+    assert all(0 < error < 0.7 for _, error in found)
 
 
 @pytest.mark.slow

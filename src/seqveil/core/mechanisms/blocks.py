@@ -69,8 +69,9 @@ ROUNDS = ((64, 12), (256, 4), (1024, 1))  # paths for each schedule, and how man
 IMPROVING = 200_000  # events simulated to improve a schedule
 PATHS = 128  # for each change at least
 GAIN = 1e-3  # of the cost, that a change must gain
-SMALL = 1000  # steps of the chain up to which so much is simulated; of larger ones less in proportion
+SMALL = 500  # steps of the chain up to which so much is simulated; of larger ones less in proportion
 SHORT = 40  # events of a block, likewise
+UNTHREADED = 250_000  # products of a matrix up to which BLAS keeps to one thread; others would wait busily
 OUTWARD = np.array([1.0, -1.0])  # for both sides of an account: up for the largest lifts, down for the least
 
 Mask = NDArray[np.bool_]
@@ -291,7 +292,8 @@ def after(rule: BlockRule, blocks: Blocks, made: Disclosed, account: Leakages) -
 
     A block that has had all its events is not ended here: its cost is charged first (`Blocks.costs`, `Blocks.end`).
     """
-    states, moved, marginal = follow(rule, blocks, made)
+    moved, marginal = follow(rule, blocks, made)
+    states = filtering.mixed(rule.model, moved.free, moved.given, _fake(rule, moved)[:, None])
     inside = _charged(rule, blocks, made, marginal)
     if inside is blocks.inside:  # nothing was disclosed, and anything can follow anything
         return states, account, moved
@@ -299,8 +301,8 @@ def after(rule: BlockRule, blocks: Blocks, made: Disclosed, account: Leakages) -
     return states, _joined(rule, moved), moved
 
 
-def follow(rule: BlockRule, blocks: Blocks, made: Disclosed) -> tuple[Floats, Blocks, Floats]:
-    """Belief and blocks after an event, but for their account, and the marginal (B,) of what was released."""
+def follow(rule: BlockRule, blocks: Blocks, made: Disclosed) -> tuple[Blocks, Floats]:
+    """Blocks after an event, but for their account, and the marginal (B,) of what was released."""
     model, silent, ratios, skews = rule.model, made.silent, blocks.ratios, blocks.skews
     ahead, marginal = filtering.move(model, blocks.filters.reshape(-1, model.size), made.wide.reshape(-1, model.n))
     filters, marginal = ahead.reshape(blocks.filters.shape), marginal[::2]
@@ -309,9 +311,7 @@ def follow(rule: BlockRule, blocks: Blocks, made: Disclosed) -> tuple[Floats, Bl
         ratios, skews = ratios * (marginal / made.weights[:, 1]), skews * (made.drawn / marginal)
     if 0 < said < silent.size:  # each user as if alone: nothing disclosed is nothing charged, not even for rounding
         ratios, skews = np.where(silent, blocks.ratios, ratios), np.where(silent, blocks.skews, skews)
-    moved = replace(blocks, places=blocks.places + 1, filters=filters, ratios=ratios, skews=skews)
-    weight = _fake(rule, moved)[:, None]
-    return filtering.mixed(model, moved.free, moved.given, weight), moved, marginal
+    return replace(blocks, places=blocks.places + 1, filters=filters, ratios=ratios, skews=skews), marginal
 
 
 def posterior(rule: BlockRule, blocks: Blocks, made: Disclosed) -> Floats:
@@ -319,7 +319,10 @@ def posterior(rule: BlockRule, blocks: Blocks, made: Disclosed) -> Floats:
     named = filtering.symbols(rule.model, blocks.given) * made.columns
     marginal = filtering.total(named)
     fake = _fake(rule, replace(blocks, skews=blocks.skews * (made.drawn / marginal)))[:, None]
-    return fake * filtering.symbols(rule.model, blocks.free) + (1.0 - fake) * named / marginal[:, None]
+    named *= 1.0 - fake
+    named /= marginal[:, None]
+    named += fake * filtering.symbols(rule.model, blocks.free)
+    return named
 
 
 def _fake(rule: BlockRule, blocks: Blocks) -> Floats:
@@ -544,14 +547,14 @@ def mean_costs(rule: BlockRule, schedules: list[Schedule], paths: int) -> Floats
         before = among[first]
         if first.size > costs.size:
             rows = (before[:, None] * paths + np.arange(paths)).ravel()
-            states, blocks = states[rows], blocks.take(rows)
+            blocks = blocks.take(rows)
         thrown = randomness.draw(paths)  # each part of [0, 2**62) has one of them: means of so many vary much less
         spread = np.argsort(thrown, kind="stable") * (DENOMINATOR // paths) + thrown % (DENOMINATOR // paths)
         drawn = np.tile(spread, first.size)
         fake, asked = np.zeros(drawn.size, bool), Asked(np.zeros_like(drawn), drawn)
-        made = release(rule, blocks, states, asked, fake, np.repeat(asks[first, place], paths))
+        made = release(rule, blocks, blocks.given, asked, fake, np.repeat(asks[first, place], paths))
         costs, among = costs[before] + _expected(rule, blocks, made).reshape(-1, paths).mean(1), apart
-        states, blocks, _ = follow(rule, blocks, made)
+        blocks, _ = follow(rule, blocks, made)
     return (costs[among] / rule.length).round(9)
 
 
@@ -573,5 +576,8 @@ def _expected(rule: BlockRule, blocks: Blocks, made: Disclosed) -> Floats:
     if rule.model.n > WHOLE:
         codes = np.where(made.codes == UNSAID, costs.best_guess(beliefs), made.codes)
         return (beliefs * costs.between(np.arange(rule.model.n)[None, :], codes[:, None])).sum(1)
-    expected = beliefs @ costs.matrix(rule.model.n)
-    return np.where(made.codes == UNSAID, expected.min(1), expected[np.arange(len(beliefs)), made.codes])
+    table = costs.matrix(rule.model.n)
+    found, rows = np.einsum("bx,bx->b", beliefs, table.T[made.codes]), np.flatnonzero(made.codes == UNSAID)
+    for part in np.array_split(rows, 1 + rows.size * table.size // UNTHREADED):
+        found[part] = (beliefs[part] @ table).min(1, initial=np.inf)
+    return found

@@ -8,8 +8,8 @@ and the same bytes are written. Killed after it, those messages do not come agai
 
 **One state file owns its partitions.** A user's state is in one state file, so partitions must not move between
 bridges: a consumer group that rebalances would hand a user to a file that does not know what was drawn. The bridge
-therefore never joins a group. It reads partitions that are fixed (all of them, or `partitions`), and commits its
-offsets under the group's name with the name of its state file. It refuses to go on where those say that another state
+therefore never joins a group. It reads all partitions of the raw topic, and commits its offsets under the group's name
+with the name of its state file. It refuses to go on where those say that another state
 file has read a partition, that its own file is older than what was committed, or that the topic now has another number
 of partitions, which would send users to other ones.
 """
@@ -56,7 +56,6 @@ class Cluster:
     released: str  # the topic to write
     errors: str | None = None  # the topic for refusals; None: they are in the log only
     group: str = "seqveil-bridge"  # under which offsets are committed
-    partitions: tuple[int, ...] | None = None  # of the raw topic that this bridge reads; None: all
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)  # of librdkafka: TLS, passwords
 
     def __post_init__(self) -> None:
@@ -69,21 +68,6 @@ class Cluster:
             raise InputError("expected --bootstrap HOST:PORT and a group.id, the same at every start")
         for name in OURS & self.settings.keys():
             raise InputError(f"{name} is the bridge's own to set; leave it out of the client's settings")
-
-
-def partitions_of(text: str) -> tuple[int, ...]:
-    """Partitions as they are written on the command line.
-
-    >>> partitions_of("0-2,7")
-    (0, 1, 2, 7)
-    """
-    found: set[int] = set()
-    for part in text.split(","):
-        match = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", part.strip())
-        if match is None or int(match[1]) > int(match[2] or match[1]):
-            raise InputError("expected partitions as in 0-3 or 0,2,5")
-        found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
-    return tuple(sorted(found))
 
 
 def settings_of(file: Path) -> dict[str, str]:
@@ -122,8 +106,7 @@ class KafkaLink:
         shared = {**quiet, "bootstrap.servers": cluster.bootstrap}
         reading = {"group.id": cluster.group, "enable.auto.commit": False}
         reading |= {"auto.offset.reset": "earliest", "isolation.level": "read_committed"}
-        part = "all" if cluster.partitions is None else "-".join(map(str, cluster.partitions))
-        work = f"seqveil-{cluster.group}-{cluster.raw}-{part}"  # a second bridge at the same work stops the first
+        work = f"seqveil-{cluster.group}-{cluster.raw}"  # a second bridge at the same work stops the first
         try:
             self._consumer = Consumer({**shared, **reading})
             self._producer = Producer({**shared, "transactional.id": work, "linger.ms": 5})
@@ -149,36 +132,33 @@ class KafkaLink:
         self._core = core
         self._call("cannot begin transactions", self._producer.init_transactions, PATIENCE)
         count = self.partitions()
-        wanted = tuple(range(count)) if self.cluster.partitions is None else self.cluster.partitions
-        self._file = self._agree(wanted, count)
-        committed = self.committed(wanted)
-        places = [(self.cluster.raw, number, self._start(number, committed.get(number))) for number in wanted]
+        self._file = self._agree(count)
+        committed = self.committed(count)
+        places = [(self.cluster.raw, number, self._start(number, committed.get(number))) for number in range(count)]
         self._consumer.assign([TopicPartition(*place) for place in places])
-        core.log("reading", {"partitions": len(wanted), "of": count})
+        core.log("reading", {"partitions": count})
 
     def partitions(self) -> int:
-        """How many partitions the raw topic has; refuses to read others than those."""
-        raw, wanted = self.cluster.raw, self.cluster.partitions
+        """How many partitions the raw topic has."""
+        raw = self.cluster.raw
         for _ in range(TRIES):  # a cluster that makes topics when they are asked for needs a moment
             topics = self._call("cannot be reached", self._consumer.list_topics, raw, PATIENCE).topics
             count = len(topics[raw].partitions)
-            if count and wanted and wanted[-1] >= count:
-                raise InputError(f"the topic {raw} has {count} partitions, from 0 on; check --partitions")
             if count:
                 return count
             time.sleep(IDLE)
         raise BrokerError(f"the cluster has no topic {raw}; make it first")
 
-    def committed(self, partitions: Sequence[int]) -> dict[int, tuple[int, str]]:
+    def committed(self, partitions: int) -> dict[int, tuple[int, str]]:
         """How far each partition was committed, and by which state file."""
-        wanted = [TopicPartition(self.cluster.raw, number) for number in partitions]
+        wanted = [TopicPartition(self.cluster.raw, number) for number in range(partitions)]
         found = self._call("does not give offsets", self._consumer.committed, wanted, PATIENCE)
         return {one.partition: (one.offset, one.metadata or "") for one in found if one.offset >= 0}
 
-    def _agree(self, wanted: tuple[int, ...], count: int) -> str:
-        """The name of the state file, which belongs to these partitions of this topic and to no others."""
+    def _agree(self, count: int) -> str:
+        """The name of the state file, which belongs to this topic, with so many partitions, and to no other."""
         cluster, store = self.cluster, self._core.store
-        source: dict[str, Any] = {"topic": cluster.raw, "partitions": list(wanted), "of": count, "group": cluster.group}
+        source: dict[str, Any] = {"topic": cluster.raw, "number of partitions": count, "group": cluster.group}
         kept = store.position("kafka:source")
         if kept is None:
             name = f"seqveil {secrets.token_hex(8)}"
@@ -188,7 +168,7 @@ class KafkaLink:
         for part in source:
             if known[part] != source[part]:
                 raise InputError(
-                    f"the state file belongs to another {part} of the raw topic than now; its users could be drawn "
+                    f"the state file was begun with another {part}; its users could be drawn "
                     "twice: go on as before, or begin a new topic with a new state file and group"
                 )
         return str(known["name"])

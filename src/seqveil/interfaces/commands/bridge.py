@@ -149,9 +149,6 @@ def kafka(
     raw: Annotated[str, o.option("TOPIC", "Where events are written; the key of a message is its user.")],
     released: Annotated[str, o.option("TOPIC", "Where releases go.")],
     errors: str | None = o.opt("TOPIC", "Where refusals go  [default: the log only]"),
-    partitions: str | None = o.opt(
-        "0-3", "Partitions that this bridge reads; fixed once its state file has begun  [default: all]"
-    ),
     client: Path | None = o.opt("FILE", "File of librdkafka settings, one NAME=VALUE per line: TLS, SASL, group.id."),
 ) -> None:
     """Release what is written to a topic, using Kafka transactions.
@@ -168,15 +165,11 @@ def kafka(
     --policy policy.toml --state bridge.db
     """
     with needs_extra("the bridge", "kafka"):
-        from seqveil.interfaces.bridge.kafka import Cluster, KafkaLink, partitions_of, settings_of
-    own = None if partitions is None else partitions_of(partitions)
+        from seqveil.interfaces.bridge.kafka import Cluster, KafkaLink, settings_of
     settings = {} if client is None else settings_of(client)
     group = settings.pop("group.id", "seqveil-bridge")
-    link = KafkaLink(Cluster(bootstrap, raw, released, errors, group, own, settings))
-    payloads = kept.payloads()
-    if own is not None:
-        link.partitions()  # refuses those that the topic does not have before a state file is begun
-    kept.work(payloads, link, group=group)
+    link = KafkaLink(Cluster(bootstrap, raw, released, errors, group, settings))
+    kept.work(kept.payloads(), link, group=group)
 
 
 @contextmanager

@@ -99,6 +99,7 @@ def _serve(
         serve(Policy.load(policy).on(MarkovModel.load(model)), state, options)
 
 
+SHOWN = ("id", "scopes", "user", "rate", "created")  # of a token
 TokenFile = Annotated[Path, typer.Argument(metavar="FILE", help="The file of tokens.")]
 
 token = typer.Typer(
@@ -119,10 +120,6 @@ def add(
     ],
     user: str | None = o.opt("PATTERN", "The user it is for; end it with * for all users whose names begin that way."),
     rate: float | None = o.opt("N", "Events per second  [default: the service's]"),
-    note: str = o.opt("TEXT", "What it is for; shown by list.", default=""),
-    expires: str | None = o.opt(
-        "30d|DATE", "Valid for hours (h), days (d) or weeks (w), or until a date (its first moment, UTC) or time."
-    ),
     json: o.Json = False,
 ) -> None:
     """Create a token and print it once; the file stores only its hash.
@@ -131,26 +128,20 @@ def add(
     """
     from seqveil.interfaces.service import tokens as kept
 
-    made, secret = kept.add(file, scope, user, rate, note, expires)
+    made, secret = kept.add(file, scope, user, rate)
     emit_json(_token_facts(made) | {"token": secret}) if json else print(secret)
 
 
 @token.command("list")
 def list_(file: TokenFile, json: o.Json = False) -> None:
-    """Show the tokens' ids, scopes, users and when they expire; a token itself cannot be shown again.
+    """Show the tokens' ids, scopes and users; a token itself cannot be shown again.
 
     Example: seqveil serve token list tokens.json
     """
     from seqveil.interfaces.service import tokens as kept
 
     found = [_token_facts(each) for each in kept.read(file).values()]
-    if json:
-        emit_json(found)
-    else:
-        for row in found:
-            row["expires"] = f"{row['expires']} (no longer good)" if row["expired"] else row["expires"]
-        headings = ("id", "scopes", "user", "rate", "created", "expires", "note")
-        table(headings, [[str(row[name] or "") for name in headings] for row in found])
+    emit_json(found) if json else table(SHOWN, [[str(row[name] or "") for name in SHOWN] for row in found])
 
 
 @token.command()
@@ -170,8 +161,7 @@ def revoke(
 
 
 def _token_facts(token: Token) -> dict[str, object]:
-    facts = {name: getattr(token, name) for name in ("id", "scopes", "user", "rate", "created", "note", "expired")}
-    return facts | {"expires": token.end}
+    return {name: getattr(token, name) for name in SHOWN}
 
 
 @o.option_groups

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqveil.core.errors import DataError, InputError
+from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.model import SMOOTHING
 from seqveil.core.words import Line, Risk, count
 from seqveil.engine.store import left_of
 from seqveil.interfaces.commands import options as o
+from seqveil.interfaces.commands import terminal
 from seqveil.interfaces.commands.terminal import ARRIVAL, INTERRUPTIONS, Interrupted, emit_json, lines, show, table
 
 if TYPE_CHECKING:
@@ -189,11 +190,14 @@ def account(
 ) -> None:
     """Show the accounts of the users of a checkpoint: releases, leakage, Σε, budget left.
 
+    For each declared secret it shows the furthest that its log odds have moved, and its ε.
+
     Example: seqveil spark account state/ --json
     """
     from pyspark.sql import functions as F
 
     from seqveil.interfaces import spark as on_spark
+    from seqveil.interfaces.spark.checkpoint import secrets_of
     from seqveil.interfaces.spark.failures import driver_errors
 
     if "://" not in checkpoint and not os.path.isdir(os.path.join(checkpoint, "state")):
@@ -204,18 +208,28 @@ def account(
         everyone, rows = on_spark.total(session, checkpoint), on_spark.account(session, checkpoint)
         found = rows if user is None else rows.where(F.col("user") == user)
         shown = [row.asDict() for row in found.orderBy(F.desc("leakage"), "user").limit(limit).collect()]
+        try:
+            secrets = secrets_of(session, checkpoint, [each["user"] for each in shown])
+        except ModelError:
+            terminal.note("the accounts of secrets need the models of all observers, and are left out")
+            secrets = {}
     if user is not None and not shown:
         raise DataError("the checkpoint holds nothing of this user; check the name")
     budget = None if everyone.budget_left is None else everyone.budget_left + everyone.leakage
     for each in shown:
         each |= {"epsilon_spent": each.pop("spent"), "budget_left": left_of(budget, each["leakage"])}
+        each |= {"secrets": own} if (own := secrets.get(each["user"])) else {}
     if json:
         emit_json(asdict(everyone) | {"shown": shown})
         return
     names = ("user", "events", "releases", "leakage", "epsilon_spent", "budget_left")
+    declared = [own.name for own in next(iter(secrets.values()), ())]
     whole = asdict(everyone) | {"user": f"all {everyone.users}"}
-    headings = (*names[:4], "sum of epsilon", "budget left")
-    table(headings, [[each[name] for name in names] for each in (*shown, whole)])
+    cells = []
+    for each in (*shown, whole):
+        moved = [f"{own.worst:.6g} of {own.epsilon:.6g}" for own in each.get("secrets", ())]
+        cells.append([*(each[name] for name in names), *(moved or [""] * len(declared))])
+    table((*names[:4], "sum of epsilon", "budget left", *declared), cells)
 
 
 def _at_once(released: DataFrame, format: str, out: str) -> dict[str, Any]:

@@ -18,7 +18,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from seqveil.core.errors import InputError
@@ -27,10 +26,7 @@ from seqveil.interfaces.logs import log
 
 SCOPES = ("release", "read", "metrics", "admin")
 SLOWEST, FASTEST = 1e-6, 1e12  # events a second that a rate may be
-LAST = datetime(9000, 1, 1, tzinfo=UTC).timestamp()
 _NAMED = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
-_SPAN = re.compile(r"(\d{1,9})([hdw])")
-_UNITS = {"h": 3600, "d": 86_400, "w": 604_800}  # in seconds
 _NOBODY = hashlib.sha256(b"").hexdigest()
 
 FilePath = str | os.PathLike[str]
@@ -45,19 +41,7 @@ class Token:
     scopes: str  # with spaces between
     user: str | None = None
     rate: float | None = None
-    note: str = ""
-    created: str = ""
-    expires: float | None = None  # a moment in seconds since 1970 from which on it is no longer good; None: it stays so
-
-    @property
-    def expired(self) -> bool:
-        """Whether it was good once and no longer is."""
-        return self.expires is not None and time.time() >= self.expires
-
-    @property
-    def end(self) -> str | None:
-        """When it expires, in UTC; None where it does not."""
-        return None if self.expires is None else written(self.expires)
+    created: str = ""  # in UTC
 
     def may(self, scope: str) -> bool:
         """Whether the token has this scope; admin has all of them.
@@ -81,45 +65,10 @@ class Token:
 ANYBODY = Token("none", "", "admin")  # who calls a service that asks for no token
 
 
-def written(moment: float) -> str:
-    """A moment as it is shown."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
-
-
-def expiry(text: str, now: float) -> float:
-    """The moment that `--expires` means: 12h, 30d or 8w from now, or a day or a time, in UTC unless it names a zone.
-
-    >>> [written(expiry(text, now=0.0)) for text in ("2d", "2026-12-31", "2026-12-31T12:00+02:00")]
-    ['1970-01-03T00:00:00Z', '2026-12-31T00:00:00Z', '2026-12-31T10:00:00Z']
-    """
-    span = _SPAN.fullmatch(text.strip())
-    try:
-        if span is not None:
-            moment = now + int(span[1]) * _UNITS[span[2]]
-        else:
-            given = datetime.fromisoformat(text.strip())
-            moment = (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError, OSError):
-        moment = float("nan")
-    if not now < moment < LAST:
-        raise InputError(
-            "expected --expires in the future, as a span such as 12h, 30d or 8w, or as a day or a time such as "
-            "2027-01-31 or 2027-01-31T12:00Z; leave it out for no end at all"
-        )
-    return moment
-
-
-def add(
-    path: FilePath,
-    scopes: Sequence[str],
-    user: str | None = None,
-    rate: float | None = None,
-    note: str = "",
-    expires: str | None = None,
-) -> tuple[Token, str]:
+def add(path: FilePath, scopes: Sequence[str], user: str | None = None, rate: float | None = None) -> tuple[Token, str]:
     """Add a token to the file, which is made where there is none, and return it with its secret text, once.
 
-    Without `user` it is for all users, without `rate` it has the service's, and without `expires` it stays good.
+    Without `user` it is for all users, and without `rate` it has the service's.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -138,10 +87,10 @@ def add(
         raise InputError(
             "expected --user to be a name without control characters, with a * at its end alone; leave it out for all"
         )
-    now, name = time.time(), secrets.token_hex(6)
-    until, secret = None if expires is None else expiry(expires, now), f"sv_{name}_{secrets.token_urlsafe(32)}"
+    name = secrets.token_hex(6)
+    secret, created = f"sv_{name}_{secrets.token_urlsafe(32)}", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     chosen = " ".join(scope for scope in SCOPES if scope in scopes)
-    token = Token(name, _digest(secret), chosen, user, rate, note, written(now), until)
+    token = Token(name, _digest(secret), chosen, user, rate, created)
     with _changing(path) as kept:
         kept[name] = token
     return token, secret

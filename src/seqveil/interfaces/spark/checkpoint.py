@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from seqveil.core.errors import DataError, InputError
+from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import key_mark
 from seqveil.engine.budget import Budget
-from seqveil.engine.policy import Terms, refuse_other
-from seqveil.engine.store import left_of
+from seqveil.engine.packing import unpack
+from seqveil.engine.policy import Terms, refuse_other, saved_terms
+from seqveil.engine.store import SecretAccount, UserRow, left_of
 from seqveil.interfaces.spark.failures import SparkFailed, driver_errors
 from seqveil.interfaces.spark.sessions import BUCKETS, needs_spark
 
@@ -24,9 +26,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PLANNED, DONE, LISTED = "offsets", "commits", "_spark_metadata"  # micro-batches: of a checkpoint; and of the file sink
-NOTE = "seqveil.json"  # in the checkpoint: what it is for
+NOTE, MODEL = "seqveil.json", "seqveil.model"  # in the checkpoint: what it is for
 USERS = "users"  # the name of the state, for whoever reads a checkpoint
 VERSION = 1  # of what a checkpoint keeps
+BESIDE = ("version", "buckets", "key", "by_symbol_from_event")  # the terms in the note
 
 
 def begin(spark: SparkSession, checkpoint: str, terms: Terms, key: bytes) -> None:
@@ -46,14 +49,20 @@ def begin(spark: SparkSession, checkpoint: str, terms: Terms, key: bytes) -> Non
             if known is None:
                 raise InputError(f"{name}: belongs to a query that is not seqveil's; name a new folder")
             refuse_other(known, mine, f"{name}:", "new folders for checkpoint and output, which spends again")
-        files, path = _at(spark, f"{checkpoint.rstrip('/')}/{NOTE}")
-        _, part = _at(spark, f"{checkpoint.rstrip('/')}/{NOTE}.part")  # so that it is there whole or not at all
-        stream = files.create(part, True)
-        stream.write(bytearray(json.dumps(mine, indent=1).encode()))
-        stream.close()
-        files.delete(path, False)
-        if not files.rename(part, path):
-            raise SparkFailed("a file beside the checkpoint could not be written; check its rights, and run it again")
+        _write(spark, f"{checkpoint.rstrip('/')}/{MODEL}", terms.model.to_bytes())
+        _write(spark, f"{checkpoint.rstrip('/')}/{NOTE}", json.dumps(mine, indent=1).encode())
+
+
+def _write(spark: SparkSession, place: str, content: bytes) -> None:
+    """Write a file anew, all of it or nothing."""
+    files, path = _at(spark, place)
+    _, part = _at(spark, f"{place}.part")
+    stream = files.create(part, True)
+    stream.write(bytearray(content))
+    stream.close()
+    files.delete(path, False)
+    if not files.rename(part, path):
+        raise SparkFailed("a file beside the checkpoint could not be written; check its rights, and run it again")
 
 
 def noted(spark: SparkSession, checkpoint: str) -> dict[str, Any] | None:
@@ -82,16 +91,39 @@ def account(spark: SparkSession, checkpoint: str) -> DataFrame:
 
     Columns: user, events, releases, spent, most, least, ldp, leakage (the larger side).
     """
-    needs_spark()
     from pyspark.sql import functions as F
 
+    rows = _kept(spark, checkpoint).select("user", "events", "releases", "spent", "most", "least", "ldp")
+    return rows.withColumn("leakage", F.greatest(F.col("most"), -F.col("least"), F.lit(0)))
+
+
+def _kept(spark: SparkSession, checkpoint: str) -> DataFrame:
+    """All that a checkpoint keeps of each user."""
+    needs_spark()
     with driver_errors():
         if not any(name.isdecimal() for name in names_in(spark, checkpoint, DONE)):
             raise DataError("the checkpoint holds no release yet; let the query finish a micro-batch")
         state = spark.read.format("statestore").option("path", checkpoint).option("stateVarName", USERS).load()
-        figures = [F.col(f"user_map_value.{name}") for name in ("events", "releases", "spent", "most", "least", "ldp")]
-        rows = state.select(F.col("user_map_key.user"), *figures)
-        return rows.withColumn("leakage", F.greatest(F.col("most"), -F.col("least"), F.lit(0)))
+        return state.select("user_map_key.user", "user_map_value.*")
+
+
+def secrets_of(spark: SparkSession, checkpoint: str, users: list[str]) -> dict[str, list[SecretAccount]]:
+    """What was disclosed about each declared secret by these users' releases; nothing where none is declared."""
+    from pyspark.sql import functions as F
+
+    known = noted(spark, checkpoint) or {}
+    if not known.get("secret"):
+        return {}
+    with driver_errors():
+        [[content]] = spark.read.format("binaryFile").load(f"{checkpoint}/{MODEL}").select("content").collect()
+        rows = _kept(spark, checkpoint).where(F.col("user").isin(users)).collect()
+    promised = {name: value for name, value in known.items() if name not in BESIDE}
+    terms, found = saved_terms(promised, MarkovModel.from_bytes(bytes(content))), {}
+    for user, *ledger, state, _ in rows:
+        trackers = unpack(terms, [UserRow(*(0, *ledger, bytes(state)))]).trackers
+        assert trackers is not None
+        found[user] = list(map(SecretAccount.of, trackers[0].worst()))
+    return found
 
 
 @dataclass(frozen=True)

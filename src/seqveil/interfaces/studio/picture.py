@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -26,7 +26,6 @@ from seqveil.core.secrets import Secret, SecretTracker, ever
 from seqveil.core.words import Risk
 from seqveil.engine import batches
 from seqveil.engine.policy import Policy
-from seqveil.engine.secrets import errors_by_answer
 from seqveil.engine.stream import NOTHING, State, Terms, step
 from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces import trials
@@ -296,26 +295,41 @@ def expected(terms: Terms) -> float:
     return trials.release(terms, terms.model.sample(*size, seed=0), 1).decoded_error
 
 
-def by_answer(source: StudioSource, terms: Terms) -> tuple[float | None, float | None]:
-    """The mean error of releases for people with the secret and without it, in their first window.
+def by_answer(source: StudioSource, terms: Terms) -> list[tuple[str, float]]:
+    """The mean error of releases for people of each answer to the first secret: their first window, or their label.
 
-    People whom the model was not fitted to, as many of each kind; None for a kind that nobody is of, and where a
-    release takes a program, which would take minutes (`seqveil plan` takes them).
+    People whom the model was not fitted to, as many of each kind. None are tried where a kind has nobody, and where a
+    release takes a program and a window many of them, which would take minutes (`seqveil plan` takes them).
     """
-    span = terms.secrets[0].length() if terms.secrets and terms.in_closed_form else None
-    if not span:
-        return None, None
-    read = terms.secrets[0].over(terms.model.alphabet).read
-    kinds: tuple[list[Ints], list[Ints]] = ([], [])
-    for codes in source.crowd:
-        first = codes[:span]
-        if first.size == span and len(kind := kinds[read(first.tolist())]) < MANY:
-            kind.append(first)
-    if not all(kinds):
-        return None, None
-    people = np.stack([*kinds[1], *kinds[0]])
+    if not terms.secrets:
+        return []
+    secret, model = terms.secrets[0], terms.model
+    span, most = (secret.length(), MANY) if terms.in_closed_form else (None, FEW)
+    if secret.kind == "trait" and model.trait is not None and source.answers:
+        usual = int(np.median([codes.size for codes in source.crowd]))
+        span = min(STEPS if terms.in_closed_form else BRIEF, usual)
+        kinds: dict[str, list[Ints]] = {answer: [] for answer in model.trait.answers}
+        found: Iterable[tuple[str | None, Ints]] = zip(source.answers, source.crowd, strict=True)
+        names = {answer: f"people whose label is “{answer}”" for answer in kinds}
+    elif span and secret.kind != "trait":
+        read = secret.over(model.alphabet).read
+        names = {"1": "people who have the secret", "0": "people who do not"}
+        kinds = {answer: [] for answer in names}
+        found = ((str(int(read(codes[:span].tolist()))), codes) for codes in source.crowd)
+    else:
+        return []
+    for answer, codes in found:
+        if answer in kinds and codes.size >= span and len(kinds[answer]) < most:
+            kinds[answer].append(codes[:span])
+    if not all(kinds.values()):
+        return []
+    people = np.stack([codes for kind in kinds.values() for codes in kind])
     released = trials.release(terms, people, 1).released
-    return errors_by_answer(terms, people, np.stack([released[k] for k in range(len(people))]))
+    codes = np.stack([released[k] for k in range(len(people))])
+    costs = np.where(codes < 0, 1.0, terms.distortion.between(people, np.maximum(codes, 0))).mean(1)
+    ends = np.cumsum([len(kind) for kind in kinds.values()])
+    means = [float(part.mean()) for part in np.split(costs, ends[:-1])]
+    return list(zip(names.values(), means, strict=True))
 
 
 def attacked(source: StudioSource, terms: Terms, seed: int) -> dict[str, Any]:

@@ -61,11 +61,11 @@ export class Compare {
   }
 }
 
-// what a secret costs those who have it, and those who do not
-function byAnswer([having, lacking] = [null, null], unit) {
-  if (having === null || lacking === null) return "";
+// what a secret costs people of each answer to it
+function byAnswer(errors = [], unit) {
+  if (!errors.length) return "";
   const what = (error) => (unit === "wrong" ? `${cost(error, unit)} of events are wrong` : `an event errs by ${cost(error, unit)} ${unit}`);
-  return `For people who have the secret, ${what(having)}, as released; for those who do not, ${what(lacking)}.`;
+  return `As released: ${errors.map(([whose, error]) => `for ${whose}, ${what(error)}`).join("; ")}.`;
 }
 
 // the chosen way first, then others that promise the same; the same one is not named twice
