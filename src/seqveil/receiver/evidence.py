@@ -295,21 +295,25 @@ class Says:
         return filtering.pull(model, ahead.reshape(-1, model.size)).reshape(ahead.shape)
 
     @cached_property
-    def _kinds(self) -> list[tuple[NDArray[np.bool_] | slice, Floats]]:
-        """Streams whose case may change at the event, those of one join together, and the join by states."""
+    def _kinds(self) -> list[tuple[NDArray[np.bool_] | slice, Ints, Floats]]:
+        """Streams whose case may change at the event, those of one join together; the states that may, and the join."""
         if self.links is None or self.joins is None or self.shown is None:
             return []
-        kinds = np.unique(self.links).tolist()
-        where = [slice(None) if len(kinds) == 1 else self.links == kind for kind in kinds]
-        pairs = zip(where, kinds, strict=True)
-        return [(rows, self.joins[kind][..., self.shown]) for rows, kind in pairs if kind]  # 0 leaves all as it is
+        kinds, found = np.unique(self.links).tolist(), []
+        for kind in filter(None, kinds):  # the first leaves all as it is
+            join = self.joins[kind][..., self.shown]
+            changed = np.flatnonzero((join != np.eye(len(join))[:, :, None]).any((0, 1)))
+            found.append((slice(None) if len(kinds) == 1 else self.links == kind, changed, join[..., changed]))
+        return found
 
     def _joined(self, values: Floats, axes: tuple[int, int, int]) -> Floats:
         """Sums over the first case of each join, its axes in this order."""
         found = values.copy() if self._kinds else values
-        for rows, join in self._kinds:
-            mine, onto = values[..., rows, :, :], join.transpose(axes)
-            found[..., rows, :, :] = sum(mine[..., case, None, :] * onto[case] for case in range(len(onto)))
+        for rows, changed, join in self._kinds:
+            mine, onto = found[..., rows, :, :], join.transpose(axes)
+            before = mine[..., changed]
+            mine[..., changed] = sum(before[..., case, None, :] * onto[case] for case in range(len(onto)))
+            found[..., rows, :, :] = mine
         return found
 
 
