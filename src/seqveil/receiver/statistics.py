@@ -184,8 +184,8 @@ def summarise(
         several = (setting.guards or setting.in_blocks) and setting.model.size > setting.model.n
         under_model = method == "model" or (method == "auto" and several)
         order = np.argsort(who, kind="stable")
-        public = (None if each is None else each[order] for each in (times, epsilons))
-        evidence = Evidence.of_streams(setting, who[order], codes[order], *public, seen)
+        stamps, used = (None if each is None else each[order] for each in (times, epsilons))
+        evidence = Evidence.of_streams(setting, who[order], codes[order], stamps, used, seen)
         drawn = _drawn(setting.model, evidence, slots, under_model)
         parts = drawn.estimates(evidence, z, _ranked if under_model else _spread)
         way = ("model", MODEL) if under_model else ("learned", LEARNED)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import Any, Unpack
 
 import numpy as np
@@ -90,12 +89,16 @@ def attack(
     wanted = [secrets] if isinstance(secrets, Secret) else list(secrets)
     chosen = wanted or people.secrets or people.events()
     share = false_alarm / len(chosen)
-    learned, show = count(1), working or (lambda done: None)
-    # how often classifiers learn is not known beforehand, so each time a part of what is left counts as done
     plan: dict[str, Any] = {"seeds": tuple(range(seed, seed + splits)), "false_alarm": share, "times": people.times}
-    plan["working"] = lambda: show(1 - 0.97 ** next(learned))
     findings = list[Finding]()
     for secret in chosen:
+
+        def show(share: float, before: int = len(findings)) -> None:
+            """Say how much of all attacks is done."""
+            if working is not None:
+                working((before + share) / len(chosen))
+
+        plan["working"] = show
         promised = people.promised(secret) if epsilon is None else epsilon
         if secret.kind == "trait":
             answers, size = _answers(rows, raw, names, secret.text), people.alphabet.n
