@@ -285,15 +285,6 @@ class Says:
         """Likelihoods (..., U, K, S) by the case at the event, as those by the case before it."""
         return self._joined(values, (1, 0, 2))
 
-    def pulled(self, model: MarkovModel, later: Floats) -> Floats:
-        """Likelihoods (U, K, S) of all after the event as those of it and all after it, one step of the model back.
-
-        The largest of each stream is 1 before that step.
-        """
-        ahead = self.back(later * self.rows)
-        ahead /= ahead.max((1, 2), keepdims=True)
-        return filtering.pull(model, ahead.reshape(-1, model.size)).reshape(ahead.shape)
-
     @cached_property
     def _kinds(self) -> list[tuple[NDArray[np.bool_] | slice, Ints, Floats]]:
         """Streams whose case may change at the event, those of one join together; the states that may, and the join."""
@@ -315,6 +306,26 @@ class Says:
             mine[..., changed] = sum(before[..., case, None, :] * onto[case] for case in range(len(onto)))
             found[..., rows, :, :] = mine
         return found
+
+
+def back_over(later: Floats, says: Says) -> Floats:
+    """Likelihoods (U, K·S) of all after an event, times what it says, by the case before it."""
+    return says.back(later.reshape(says.rows.shape) * says.rows).reshape(later.shape)
+
+
+def backward(model: MarkovModel, said: Sequence[Says]) -> Iterator[tuple[int, Floats]]:
+    """Back from the last event: each step, and the likelihood of all after it by case and state, (U, K, S).
+
+    Each is as far off as a factor for each stream; the array is one, and changes from step to step.
+    """
+    later = np.ones((len(said[0]), said[0].rows[0].size))
+
+    def pull(values: Floats) -> Floats:
+        """One step of the model back, in each case."""
+        return filtering.pull(model, values.reshape(-1, model.size)).reshape(values.shape)
+
+    for t, ahead in filtering.backward(later, said, back_over, pull):
+        yield t, later[: len(ahead)].reshape(len(ahead), -1, model.size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -382,7 +393,7 @@ class Walk:
         """Expected firsts and moves (the latter still to be multiplied by the rows), together or user by user."""
         users, n, cases = self.lengths.size, self.chain.n, self.cases
         moves, later = np.zeros((users, n, n) if apart else (n, n)), np.ones_like(self.distributions[0])
-        for at, after in filtering.backward(later, self.said, self._ahead, self._pull, self.scales):
+        for at, after in filtering.backward(later, self.said, back_over, self._pull, self.scales):
             going = len(after)
             before = self.distributions[at][:going]
             if apart:
@@ -420,10 +431,6 @@ class Walk:
         """The distribution one move on, times what the event there says."""
         moved = (distribution.reshape(-1, self.chain.n) @ self.chain.rows).reshape(len(says), -1, self.chain.n)
         return (says.onward(moved) * says.rows).reshape(len(says), -1)
-
-    def _ahead(self, later: Floats, says: Says) -> Floats:
-        """What comes after an event, times what it says, by the case before it."""
-        return says.back(later.reshape(len(says), -1, self.chain.n) * says.rows).reshape(len(says), -1)
 
     def _pull(self, value: Floats) -> Floats:
         """What comes with an event, by the state before it."""
