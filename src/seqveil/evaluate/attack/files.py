@@ -18,7 +18,7 @@ from seqveil.core.secrets.declared import Secret
 from seqveil.core.words import about
 from seqveil.engine.policy import OTHER_MODEL
 from seqveil.evaluate.attack.finding import Finding, Findings
-from seqveil.evaluate.attack.guess import FALSE_ALARM, attack_secret, attack_trait
+from seqveil.evaluate.attack.guess import FALSE_ALARM, attack_secret, attack_trait, part_of
 from seqveil.interfaces.files import writing
 from seqveil.interfaces.files.events import Events, Progress, ValueType, read_events, symbol_events
 from seqveil.interfaces.files.fit import MOST_NUMBERS, ColumnWords, answers_of
@@ -92,13 +92,7 @@ def attack(
     plan: dict[str, Any] = {"seeds": tuple(range(seed, seed + splits)), "false_alarm": share, "times": people.times}
     findings = list[Finding]()
     for secret in chosen:
-
-        def show(share: float, before: int = len(findings)) -> None:
-            """Say how much of all attacks is done."""
-            if working is not None:
-                working((before + share) / len(chosen))
-
-        plan["working"] = show
+        plan["working"] = part_of(working or (lambda share: None), len(findings), len(chosen))
         promised = people.promised(secret) if epsilon is None else epsilon
         if secret.kind == "trait":
             answers, size = _answers(rows, raw, names, secret.text), people.alphabet.n

@@ -201,14 +201,9 @@ def attack_labels(
     with needs_extra("the attack", "attack"):
         from threadpoolctl import threadpool_limits  # comes with scikit-learn
     with threadpool_limits(1):  # threads gain nothing with so few people, and wait for one another on a busy machine
-        rules = []
-        for number, seed in enumerate(seeds):
-
-            def step(share: float, before: int = number) -> None:
-                """Say how much of all splits is done."""
-                working((before + share) / len(seeds))
-
-            rules.append(_pick(found, usable, sides, rate, scores or {}, seed, attackers, step))
+        shares = (part_of(working, number, len(seeds)) for number in range(len(seeds)))
+        every = zip(seeds, shares, strict=True)
+        rules = [_pick(found, usable, sides, rate, scores or {}, seed, attackers, share) for seed, share in every]
     scored = [rule.scored() for rule in rules]
     lows = [max(ratio.low(rate), 0.0) for _, ratio in scored]
     best = int(np.argmax(lows))  # the first of several, so that an earlier seed wins
@@ -226,6 +221,11 @@ def attack_labels(
         times = times_needed(typical if above else ratio, epsilon, sides, rate, above)  # by what the verdict lacks
         needed = None if times is None else math.ceil(people * times)
     return Finding(about, verdict, epsilon, low, estimate, noticed, people, rows, false_alarm, needed, guess)
+
+
+def part_of(working: Callable[[float], None], number: int, parts: int) -> Callable[[float], None]:
+    """Tells of the share that is done of one of several parts as of that of the whole."""
+    return lambda share: working((number + share) / parts)
 
 
 @dataclass(frozen=True, eq=False)

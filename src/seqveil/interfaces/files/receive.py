@@ -557,11 +557,11 @@ def stats(
     progress(0, found.codes.size)
     options: dict[str, Any] = {"confidence": confidence, "window": per, "top": top, "method": method}
     who, codes, times, used = found.symbols
-    drift = None if found.setting.in_batches or not codes.size else Drift(found.setting, int(who.max()) + 1)
+    drift = None if found.setting.in_batches else Drift(found.setting, int(who.max()) + 1)
     options["seen"] = None if drift is None else drift.take
     summary = summarise(found.setting, who.tolist(), codes, times, used, **options)
-    asked = drift is not None and drift.events > 0  # else releases were inverted, and followed without being weighed
-    check = ModelCheck.of(drift) if drift is not None and asked else model_check(found.setting, *found.symbols)
+    shown = drift is not None and drift.events > 0  # else releases were inverted
+    check = ModelCheck.of(drift) if drift is not None and shown else model_check(found.setting, *found.symbols)
     one_chain = chain.size == chain.n  # else the model itself says that one chain of order 1 does not describe people
     read_rightly = one_chain or summary.method == "model"
     supported = summary.method == "design" or (check.fits is not False and read_rightly)
