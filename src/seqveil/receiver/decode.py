@@ -25,7 +25,7 @@ from seqveil.engine import batches, stream
 from seqveil.engine.policy import Policy, policy_of
 from seqveil.engine.secrets import states_of
 from seqveil.engine.streams import encode_released
-from seqveil.receiver.evidence import CaseReader, Says
+from seqveil.receiver.evidence import CaseReader, Says, backward
 
 
 def decode_stream(
@@ -196,12 +196,9 @@ def _decode_cases(setting: stream.Terms, followed: Seen, smooth: bool) -> Iterat
             kept.append((joint, says))
         else:
             yield t, filtering.symbols(model, joint.sum(1))
-    later = np.ones(kept[0][0].shape) if kept else np.zeros(0)
-    for t in range(len(kept) - 2, -1, -1):
-        joint, after = kept[t][0], kept[t + 1][1]
-        going = slice(len(after))
-        later[going] = after.pulled(model, later[going])
-        joint[going] *= later[going]
+    for t, later in backward(model, [says for _, says in kept]) if kept else ():
+        joint = kept[t][0]
+        joint[: len(later)] *= later
         joint /= joint.sum((1, 2), keepdims=True)
     for t, (joint, _) in enumerate(kept):
         yield t, filtering.symbols(model, joint.sum(1))

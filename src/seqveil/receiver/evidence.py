@@ -17,7 +17,7 @@ streams, so a block of streams of like length goes together, and each step is on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from seqveil.core import filtering
 from seqveil.core.alphabet import Symbols
-from seqveil.core.bulk import Layout, places_within
+from seqveil.core.bulk import ANY, Layout, places_within
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints
 from seqveil.core.model import MarkovModel
@@ -37,7 +37,9 @@ from seqveil.engine.stream import Rows, State, Terms, observe, rounds
 
 IMPOSSIBLE = "a release has probability 0 under the chain to learn from; start with a wider one"
 BLOCK = 1 << 20  # numbers of one block's forward distributions
+KEPT = 1 << 24  # numbers of likelihoods up to which they are laid out once for all rounds
 PRODUCT = 1 << 18  # multiplications of one product: larger ones are spread over threads, which costs more than it gains
+WORTH_IT = 64  # streams of a block: where products would hold fewer, they are as large as they come
 
 
 class Followed:
@@ -124,6 +126,19 @@ class Evidence:
         """The streams side by side."""
         return Layout.of(self.users)
 
+    @cached_property
+    def walks(self) -> list[Walk]:
+        """All streams, kept for round after round."""
+        return list(self.blocks())
+
+    def blocks(self, times: int = 1, newest: Ints | None = None) -> Iterator[Walk]:
+        """All streams, a block at a time, of each of which so many times its distributions are held."""
+        states = self.n if newest is None else newest.size
+        together = PRODUCT // (self.cases * states**2)
+        numbers = max(1, BLOCK // (states * self.cases * times))
+        for places, lengths in self.layout.blocks(numbers, together if together >= WORTH_IT else ANY):
+            yield Walk(self, places, lengths, newest)
+
     @classmethod
     def of(cls, setting: Terms, released: Iterable[ArrayLike]) -> Evidence:
         """Of released codes, one sequence a user (NOTHING where nothing was released); events come user by user."""
@@ -141,6 +156,7 @@ class Evidence:
         codes: Ints,
         times: Floats | None = None,
         epsilons: Floats | None = None,
+        seen: Callable[[Rows, Any], None] | None = None,
     ) -> Evidence:
         """Of releases in the order they were made.
 
@@ -153,15 +169,18 @@ class Evidence:
           codes: what was released.
           times: when, in seconds.
           epsilons: of blocks, those of the record, which say where one was cut.
+          seen: gets the users of each round with their releases as an observer sees them.
         """
         if setting.in_batches:
             raise InputError("a release in batches cannot be learned from; release in blocks or one by one")
         cases, followed, known = CaseReader(setting), Followed(setting), 0
         tables, index = [np.zeros((0, setting.model.n))], np.empty((users.size, cases.count), np.int64)
         links = np.zeros(users.size, np.int64)
-        for turn, seen in followed.observe(users, codes, times, epsilons):
+        for turn, made in followed.observe(users, codes, times, epsilons):
+            if seen is not None:
+                seen(users[turn], made)
             after = followed.state.take(users[turn])
-            rows, links[turn] = cases.read(seen, after.trackers, after.steps - 1)
+            rows, links[turn] = cases.read(made, after.trackers, after.steps - 1)
             flat = np.ascontiguousarray(rows).reshape(-1, setting.model.n)
             # many of the rows that come together are alike: such stand once
             _, first, which = np.unique(flat.view(f"V{flat[0].nbytes}").ravel(), return_index=True, return_inverse=True)
@@ -260,33 +279,53 @@ class Says:
 
     def onward(self, values: Floats) -> Floats:
         """Weights (..., U, K, S) by the case before the event, as those by the case at it."""
-        return self._joined(values, "...az,abz->...bz")
+        return self._joined(values, (0, 1, 2))
 
     def back(self, values: Floats) -> Floats:
         """Likelihoods (..., U, K, S) by the case at the event, as those by the case before it."""
-        return self._joined(values, "...bz,abz->...az")
+        return self._joined(values, (1, 0, 2))
 
-    def pulled(self, model: MarkovModel, later: Floats) -> Floats:
-        """Likelihoods (U, K, S) of all after the event as those of it and all after it, one step of the model back.
-
-        The largest of each stream is 1 before that step.
-        """
-        ahead = self.back(later * self.rows)
-        ahead /= ahead.max((1, 2), keepdims=True)
-        return filtering.pull(model, ahead.reshape(-1, model.size)).reshape(ahead.shape)
-
-    def _joined(self, values: Floats, how: str) -> Floats:
+    @cached_property
+    def _kinds(self) -> list[tuple[NDArray[np.bool_] | slice, Ints, Floats]]:
+        """Streams whose case may change at the event, those of one join together; the states that may, and the join."""
         if self.links is None or self.joins is None or self.shown is None:
-            return values
-        found = values
-        for kind in np.unique(self.links).tolist():
-            if kind:  # the first leaves all as it is
-                rows = self.links == kind
-                found = values.copy() if found is values else found
-                join = self.joins[kind]
-                join = join if join.shape[-1] == values.shape[-1] else join[..., self.shown]
-                found[..., rows, :, :] = np.einsum(how, values[..., rows, :, :], join)
+            return []
+        kinds, found = np.unique(self.links).tolist(), []
+        for kind in filter(None, kinds):  # the first leaves all as it is
+            join = self.joins[kind][..., self.shown]
+            changed = np.flatnonzero((join != np.eye(len(join))[:, :, None]).any((0, 1)))
+            found.append((slice(None) if len(kinds) == 1 else self.links == kind, changed, join[..., changed]))
         return found
+
+    def _joined(self, values: Floats, axes: tuple[int, int, int]) -> Floats:
+        """Sums over the first case of each join, its axes in this order."""
+        found = values.copy() if self._kinds else values
+        for rows, changed, join in self._kinds:
+            mine, onto = found[..., rows, :, :], join.transpose(axes)
+            before = mine[..., changed]
+            mine[..., changed] = sum(before[..., case, None, :] * onto[case] for case in range(len(onto)))
+            found[..., rows, :, :] = mine
+        return found
+
+
+def back_over(later: Floats, says: Says) -> Floats:
+    """Likelihoods (U, K·S) of all after an event, times what it says, by the case before it."""
+    return says.back(later.reshape(says.rows.shape) * says.rows).reshape(later.shape)
+
+
+def backward(model: MarkovModel, said: Sequence[Says]) -> Iterator[tuple[int, Floats]]:
+    """Back from the last event: each step, and the likelihood of all after it by case and state, (U, K, S).
+
+    Each is as far off as a factor for each stream; the array is one, and changes from step to step.
+    """
+    later = np.ones((len(said[0]), said[0].rows[0].size))
+
+    def pull(values: Floats) -> Floats:
+        """One step of the model back, in each case."""
+        return filtering.pull(model, values.reshape(-1, model.size)).reshape(values.shape)
+
+    for t, ahead in filtering.backward(later, said, back_over, pull):
+        yield t, later[: len(ahead)].reshape(len(ahead), -1, model.size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -319,28 +358,29 @@ def distribution(weights: Floats, floor: float) -> Floats:
 
 
 class Walk:
-    """A block of streams under one chain, users with long streams first.
+    """A block of streams, users with long streams first, under one chain after another.
 
     A distribution of streams lies as (U, K·S), by case and state. Where states are more than symbols, `newest` says
     which symbol each shows.
     """
 
-    def __init__(
-        self, chain: Chain, evidence: Evidence, places: Ints, lengths: Ints, newest: Ints | None = None
-    ) -> None:
-        """`places` (U, T) are the streams' events in the evidence, any past a stream's end."""
-        self.chain, self.evidence, self.places, self.lengths = chain, evidence, places, lengths
-        self.shown = np.arange(chain.n) if newest is None else newest
+    chain: Chain  # the one that `forward` went by last
 
-    def forward(self, keep: bool = True) -> Floats:
+    def __init__(self, evidence: Evidence, places: Ints, lengths: Ints, newest: Ints | None = None) -> None:
+        """`places` (U, T) are the streams' events in the evidence, any past a stream's end."""
+        self.cases, self.joins, self.places, self.lengths = evidence.cases, evidence.joins, places, lengths
+        self.shown = np.arange(evidence.n) if newest is None else newest
+        going = [int((lengths > t).sum()) for t in range(places.shape[1])]
+        self.said = [evidence.says(places[:now], lengths[:now], t, self.shown) for t, now in enumerate(going)]
+
+    def forward(self, chain: Chain, keep: bool = True) -> Floats:
         """log Pr(releases) a user; keeps the distributions for the way back."""
-        self.distributions, self.scales, self.said = list[Floats](), list[Floats](), list[Says]()
-        log, said = np.zeros(self.lengths.size), self._says(keep)
-        first, begun = next(said), np.zeros((self.lengths.size, self.evidence.cases, self.chain.n))
-        begun[:, 0] = self.chain.first
-        joint = (first.onward(begun) * first.rows).reshape(self.lengths.size, -1)
+        self.chain, self.distributions, self.scales = chain, list[Floats](), list[Floats]()
+        log, begun = np.zeros(self.lengths.size), np.zeros((self.lengths.size, self.cases, chain.n))
+        begun[:, 0] = chain.first
+        joint = (self.said[0].onward(begun) * self.said[0].rows).reshape(self.lengths.size, -1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            for distribution, scale in filtering.forward(joint, said, self._onward):
+            for distribution, scale in filtering.forward(joint, self.said[1:], self._onward):
                 if not (scale > 0).all():
                     raise InputError(IMPOSSIBLE)
                 log[: scale.size] += np.log(scale)
@@ -349,20 +389,11 @@ class Walk:
                     self.scales.append(scale)
         return log
 
-    def _says(self, keep: bool) -> Iterator[Says]:
-        """What events say, step by step, kept for the way back."""
-        for t in range(self.places.shape[1]):
-            going = int((self.lengths > t).sum())
-            says = self.evidence.says(self.places[:going], self.lengths[:going], t, self.shown)
-            if keep:
-                self.said.append(says)
-            yield says
-
     def counts(self, apart: bool = False) -> tuple[Floats, Floats]:
         """Expected firsts and moves (the latter still to be multiplied by the rows), together or user by user."""
-        users, n, cases = self.lengths.size, self.chain.n, self.evidence.cases
+        users, n, cases = self.lengths.size, self.chain.n, self.cases
         moves, later = np.zeros((users, n, n) if apart else (n, n)), np.ones_like(self.distributions[0])
-        for at, after in filtering.backward(later, self.said, self._ahead, self._pull, self.scales):
+        for at, after in filtering.backward(later, self.said, back_over, self._pull, self.scales):
             going = len(after)
             before = self.distributions[at][:going]
             if apart:
@@ -375,18 +406,21 @@ class Walk:
 
     def sample(self, generator: np.random.Generator) -> Ints:
         """One truth for each stream, (U, T), drawn backward; what lies past its end is not to be read."""
-        truth, cases, n = np.zeros(self.places.shape, np.int64), self.evidence.cases, self.chain.n
-        after, case, joins = 0, np.zeros((0, 1), np.int64), self.evidence.joins  # streams that go on, and their case
+        cases, n, towards = self.cases, self.chain.n, np.ascontiguousarray(self.chain.rows.T)
+        truth = np.zeros((self.lengths.size, len(self.said)), np.int64)
+        after, case = 0, np.zeros((0, 1), np.int64)  # streams that go on, and their case
         for t in range(len(self.distributions) - 1, -1, -1):
-            distribution = self.distributions[t].copy()
+            running = self.distributions[t].copy()
             if after:
-                ahead = distribution[:after].reshape(after, cases, n)
-                ahead *= self.chain.rows[:, truth[:after, t + 1]].T[:, None]
-                links, symbol = self.said[t + 1].links, self.shown[truth[:after, t + 1, None]]
-                if links is not None and joins is not None:
-                    ahead *= joins[links[:, None], np.arange(cases), case[:after], symbol][:, :, None]
-            running = np.cumsum(distribution, axis=1)
-            after = len(distribution)
+                ahead, following = running[:after].reshape(after, cases, n), truth[:after, t + 1]
+                ahead *= np.take(towards, following, axis=0)[:, None]
+                links = self.said[t + 1].links
+                if links is not None and self.joins is not None:
+                    symbol = self.shown[following, None]
+                    ahead *= self.joins[links[:, None], np.arange(cases), case[:after], symbol][:, :, None]
+            for k in range(1, cases * n):  # many times sooner than a sum along short rows
+                running[:, k] += running[:, k - 1]
+            after = len(running)
             uniform = generator.random(len(truth))[:after] * running[:, -1]
             running[:, -1] = np.inf
             chosen = (running > uniform[:, None]).argmax(1)
@@ -397,10 +431,6 @@ class Walk:
         """The distribution one move on, times what the event there says."""
         moved = (distribution.reshape(-1, self.chain.n) @ self.chain.rows).reshape(len(says), -1, self.chain.n)
         return (says.onward(moved) * says.rows).reshape(len(says), -1)
-
-    def _ahead(self, later: Floats, says: Says) -> Floats:
-        """What comes after an event, times what it says, by the case before it."""
-        return says.back(later.reshape(len(says), -1, self.chain.n) * says.rows).reshape(len(says), -1)
 
     def _pull(self, value: Floats) -> Floats:
         """What comes with an event, by the state before it."""
@@ -427,7 +457,7 @@ def expect(evidence: Evidence, chain: Chain) -> ExpectedStatistics:
     """
     first, moves, total = np.zeros(chain.first.shape), np.zeros(chain.rows.shape), 0.0
     for walk in _walks(evidence, chain):
-        total += float(walk.forward().sum())
+        total += float(walk.forward(chain).sum())
         first_part, moves_part = walk.counts()
         first += first_part
         moves += moves_part
@@ -436,26 +466,26 @@ def expect(evidence: Evidence, chain: Chain) -> ExpectedStatistics:
 
 def likelihoods(evidence: Evidence, chain: Chain) -> Floats:
     """log Pr(releases) of every user, longest stream first; users of equal length in the order of their numbers."""
-    return np.concatenate([walk.forward(keep=False) for walk in _walks(evidence, chain)])
+    return np.concatenate([walk.forward(chain, keep=False) for walk in _walks(evidence, chain)])
 
 
 def by_user(evidence: Evidence, chain: Chain) -> tuple[Floats, Floats]:
     """Expected counts user by user, long streams first: firsts (U, n) and moves (U, n, n)."""
     firsts, moves = list[Floats](), list[Floats]()
     for walk in _walks(evidence, chain, chain.n):
-        walk.forward()
+        walk.forward(chain)
         first, moved = walk.counts(apart=True)
         firsts.append(first)
         moves.append(moved * chain.rows)
     return np.concatenate(firsts), np.concatenate(moves)
 
 
-def _walks(evidence: Evidence, chain: Chain, times: int = 1) -> Iterator[Walk]:
+def _walks(evidence: Evidence, chain: Chain, times: int = 1) -> Iterable[Walk]:
     """All streams, a block at a time; evidence over other symbols, and none at all, is refused."""
     if evidence.n != chain.n:
         raise InputError(f"expected evidence over {chain.n} symbols, got {evidence.n}")
     if not evidence.events:
         raise InputError("there is nothing to learn from: the evidence holds no events")
-    most = max(1, PRODUCT // chain.n**2)
-    for block in evidence.layout.blocks(max(1, BLOCK // (len(chain.first) * times)), most):
-        yield Walk(chain, evidence, *block)
+    if times == 1 and evidence.events * evidence.cases * evidence.n <= KEPT:
+        return evidence.walks
+    return evidence.blocks(times)

@@ -23,8 +23,8 @@ holds it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,12 @@ LARGEST = 1 << 22  # numbers of a full table
 FASTEST = 8.0  # longest step of over-relaxed EM
 FLOOR = 1e-12  # of a learned probability: a chain learned from releases rules nothing out
 DRAWS = 2000
+LEAST = 1e-6  # pseudo-moves a row without which a region has no end
 MOST_PARAMETERS = 3000  # parameters whose information is a full matrix
+
+
+def _nothing() -> None:
+    """Where nobody asks how far it is."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +101,8 @@ def learn(
     evidence: Evidence,
     alphabet: Symbols | Sequence[Any] | None = None,
     *,
-    start: Chain | None = None,
     strength: float | None = None,
+    each_round: Callable[[], None] = _nothing,
 ) -> Learned:
     """The chain most likely behind the releases, given a Dirichlet prior.
 
@@ -106,9 +111,8 @@ def learn(
     *Guarantee*: post-processing. The input holds releases and public numbers only, so it costs no budget, however often
     it is done; the chain rules no transition out.
 
-    Parameters: `alphabet` names the symbols (codes 0..n-1 without); `start` takes the place of the fitted family F, as
-    for a single user whose prior is the population; `strength` in pseudo-moves a row is otherwise tried on held-out
-    users.
+    Parameters: `alphabet` names the symbols (codes 0..n-1 without); `strength` in pseudo-moves a row is otherwise tried
+    on held-out users; `each_round` is called after every round of EM.
 
     >>> truth = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]])
     >>> from seqveil import Policy
@@ -127,14 +131,24 @@ def learn(
     names = symbols_of(alphabet, evidence.n)
     if evidence.n**2 > LARGEST:
         raise InputError(f"a chain over {evidence.n} symbols is too large a table to learn; use fewer symbols")
-    centre = start if start is not None else family(_some(evidence).cut(PIECE), names)
-    weight, earned = _try(evidence, centre, strength)
-    end = climb(_some(evidence).cut(PIECE), centre, centre, weight)
+    if strength is not None and not 0 <= strength < math.inf:
+        raise InputError(f"expected a strength of 0 or more pseudo-moves, got {strength}")
+    centre = family(_some(evidence).cut(PIECE), names, each_round)
+    weight, earned = _try(evidence, centre, strength, each_round)
+    end, whole = mode(evidence, centre, weight, each_round)
+    return Learned(end.chain.model(names), end.chain, weight, whole, end.rounds, end.change, end.converged, earned)
+
+
+def mode(
+    evidence: Evidence, centre: Chain, strength: float, each_round: Callable[[], None] = _nothing
+) -> tuple[Climb, ExpectedStatistics]:
+    """The top of likelihood × prior, and the counts that the releases lead one to expect there."""
+    end = climb(_some(evidence).cut(PIECE), centre, centre, strength, each_round=each_round)
     if evidence.people > TRIED:  # most of the way was made on some of the users
-        end = climb(evidence.cut(PIECE), end.chain, centre, weight)
+        end = climb(evidence.cut(PIECE), end.chain, centre, strength, each_round=each_round)
     whole = expect(evidence, end.chain)
-    chain = Chain(maximise(whole, centre, weight).first, end.chain.rows)  # first symbols are those of whole streams
-    return Learned(chain.model(names), chain, weight, whole, end.rounds, end.change, end.converged, earned)
+    chain = Chain(maximise(whole, centre, strength).first, end.chain.rows)  # first symbols are those of whole streams
+    return replace(end, chain=chain), whole
 
 
 def held_out(evidence: Evidence, chains: Sequence[Chain]) -> HeldOut:
@@ -152,7 +166,9 @@ def held_out(evidence: Evidence, chains: Sequence[Chain]) -> HeldOut:
     return HeldOut(own.size, events, float(own.sum()) / events, spread / events, log_mean, best)
 
 
-def _try(evidence: Evidence, centre: Chain, strength: float | None) -> tuple[float, HeldOut | None]:
+def _try(
+    evidence: Evidence, centre: Chain, strength: float | None, each_round: Callable[[], None]
+) -> tuple[float, HeldOut | None]:
     """The strength whose chain, learned from four fifths of some users, predicts the releases of the rest best."""
     some = _some(evidence)
     if some.people < 2 * PART:
@@ -162,7 +178,8 @@ def _try(evidence: Evidence, centre: Chain, strength: float | None) -> tuple[flo
         return (USUAL if strength is None else strength), None
     rest, others = some.of_users(~last), some.of_users(last)
     tried = STRENGTHS if strength is None else (strength,)
-    found = held_out(others, [climb(rest.cut(PIECE), centre, centre, each, 30).chain for each in tried])
+    ends = (climb(rest.cut(PIECE), centre, centre, each, 30, each_round) for each in tried)
+    found = held_out(others, [end.chain for end in ends])
     return tried[found.best], found
 
 
@@ -180,7 +197,7 @@ def _every(evidence: Evidence, step: int) -> NDArray[np.bool_]:
     return mask
 
 
-def family(evidence: Evidence, alphabet: Symbols | None) -> Chain:
+def family(evidence: Evidence, alphabet: Symbols | None, each_round: Callable[[], None] = _nothing) -> Chain:
     """The best chain of order 1 in the family: a few shares and one distribution of where jumps go.
 
     >>> from seqveil.core.model import MarkovModel
@@ -199,6 +216,7 @@ def family(evidence: Evidence, alphabet: Symbols | None) -> Chain:
         base = distribution(jumps + found.first + 1.0 / n, FLOOR)
         if found.moves.any():  # two pseudo-moves that jump: nothing is ever ruled out
             shares = shares * (ratio * shapes).sum((1, 2)) / (found.moves.sum() + 2.0)
+        each_round()
     rows = np.tensordot(shares, shapes, 1) + (1.0 - shares.sum()) * base
     return Chain(base, distribution(rows, FLOOR))
 
@@ -232,7 +250,14 @@ class Climb:
     value: float
 
 
-def climb(evidence: Evidence, start: Chain, centre: Chain, strength: float, rounds: int = ROUNDS) -> Climb:
+def climb(
+    evidence: Evidence,
+    start: Chain,
+    centre: Chain,
+    strength: float,
+    rounds: int = ROUNDS,
+    each_round: Callable[[], None] = _nothing,
+) -> Climb:
     """max over chains of log Pr(releases) + strength · Σ_s Σ_z centre(z|s) log P(z|s), from `start`, until it is there.
 
     Each round takes the rows P(z|s) ∝ expected moves + strength · centre(z|s). They are pushed on beyond that as long
@@ -255,6 +280,7 @@ def climb(evidence: Evidence, start: Chain, centre: Chain, strength: float, roun
         else:
             push = min(FASTEST, push * 1.1)
         chain, plain, change, value = tried, after, abs(new - value), new
+        each_round()
     return Climb(chain, done, change / evidence.events, bool(change <= enough), value)
 
 
@@ -289,15 +315,10 @@ class Region:
     confidence: float
     rows: Floats
     first: float
-    learned: Learned
-    spread: Floats  # (K, K) a root of the covariance of θ: rows first, then the first symbols
-
-    def chains(self, count: int, seed: int = 0) -> list[Chain]:
-        """Chains drawn from the posterior, as tables."""
-        return _draws(self.learned.chain, self.spread, count, seed)
+    visits: Floats  # (n,) expected moves out of each symbol
 
     def __repr__(self) -> str:
-        usual = np.average(self.rows, weights=self.learned.found.moves.sum(1) + 1e-12)
+        usual = np.average(self.rows, weights=self.visits + 1e-12)
         within = f"rows within {usual:.3f} on average over visits, {self.rows.max():.3f} at most"
         return f"Region({self.confidence:.0%}: {within})"
 
@@ -319,34 +340,31 @@ def region(learned: Learned, evidence: Evidence, confidence: float = 0.95) -> Re
             f"the region of {size} probabilities is too large to compute (at most {MOST_PARAMETERS}); draw on fewer "
             "symbols"
         )
-    spread = _spread(learned, evidence)
-    apart = np.stack([_distances(chain, other) for other in _draws(chain, spread, DRAWS, 1)])
+    apart = np.stack([_distances(chain, other) for other in posterior(chain, evidence, learned.strength, DRAWS, 1)])
     usual = np.maximum(np.median(apart, axis=0), 1e-9)
     factor = float(np.quantile((apart / usual).max(1), confidence))
     radii = np.minimum(1.0, factor * usual)
-    return Region(confidence, radii[:-1], float(radii[-1]), learned, spread)
+    return Region(confidence, radii[:-1], float(radii[-1]), learned.found.moves.sum(1))
 
 
-def _spread(learned: Learned, evidence: Evidence) -> Floats:
-    """A root R of the posterior covariance of θ: R Rᵀ = A⁺."""
-    chain, (firsts, moves) = learned.chain, by_user(evidence, learned.chain)
+def posterior(chain: Chain, evidence: Evidence, strength: float, count: int, seed: int = 0) -> list[Chain]:
+    """Chains drawn from the posterior around its top, as tables.
+
+    A row's logits may all rise together without changing it: along those directions A has no curvature. Where
+    strength · P_s P_sᵀ is added to the block of each row, these directions have some, so that A has a root, and what is
+    drawn in all others stays as it was: A does not see the common part of θ_s, and the addition sees P_sᵀ θ_s alone.
+    """
+    firsts, moves = by_user(evidence, chain)
     scores = (moves - moves.sum(2, keepdims=True) * chain.rows).reshape(len(moves), -1)
     scores = np.concatenate([scores, firsts - chain.first], axis=1)
-    information, at = scores.T @ scores, 0
-    for row in (*chain.rows, chain.first):
-        part = slice(at, at := at + row.size)
-        information[part, part] += learned.strength * (np.diag(row) - np.outer(row, row))
-    values, vectors = np.linalg.eigh(information)
-    # a row's logits may all rise together without changing it: those directions have no curvature and no effect
-    seen = values > 1e-9 * max(1e-300, float(values.max()))
-    return vectors[:, seen] / np.sqrt(values[seen])
-
-
-def _draws(chain: Chain, spread: Floats, count: int, seed: int) -> list[Chain]:
-    generator, shape = np.random.default_rng(seed), chain.rows.shape
-    moves = generator.standard_normal((count, spread.shape[1])) @ spread.T
-    parts = (np.split(move, [chain.rows.size]) for move in moves)
-    return [Chain(_moved(chain.first, first), _moved(chain.rows, rows.reshape(shape))) for rows, first in parts]
+    information = scores.T @ scores
+    information[np.diag_indices_from(information)] += max(strength, LEAST) * np.append(chain.rows, chain.first)
+    root = np.linalg.cholesky(information)
+    numbers = np.random.default_rng(seed).standard_normal((len(root), count))
+    parts = (np.split(move, [chain.rows.size]) for move in np.linalg.solve(root.T, numbers).T)
+    return [
+        Chain(_moved(chain.first, first), _moved(chain.rows, rows.reshape(chain.rows.shape))) for rows, first in parts
+    ]
 
 
 def _moved(distribution: Floats, move: Floats) -> Floats:

@@ -33,15 +33,15 @@ from seqveil.core.bulk import numbered, places_within
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
-from seqveil.engine.stream import Terms
+from seqveil.engine.blocks import Made
+from seqveil.engine.stream import Rows, Terms
 from seqveil.receiver.evidence import Chain, Evidence, Walk
 from seqveil.receiver.inversion import Indicators, dwell, histogram, indicators, transitions
-from seqveil.receiver.learn import learn, region
+from seqveil.receiver.learn import mode, posterior
 
 DRAWN = 100  # truths drawn where releases cannot be inverted
 EACH = 2  # of them are drawn under one learned chain: following the releases takes most of the time
 STRENGTH = 2.0  # pseudo-moves a row that the model of the release counts for
-BLOCK = 4_000_000  # numbers held at once
 LONGEST = 60  # symbols up to which a chain is learned with its uncertainty
 MOST_STATES = 2000  # states of a model up to which truths are drawn under it
 # a symbol of which a guarded release reveals less is counted by the chain or the model, not by the releases
@@ -129,6 +129,7 @@ def summarise(
     window: int | None = None,
     top: int = 5,
     method: str = "auto",
+    seen: Callable[[Rows, Made], None] | None = None,
 ) -> Summary:
     """Counts behind released streams with confidence intervals, from releases and public parameters alone.
 
@@ -141,7 +142,9 @@ def summarise(
 
     Parameters: users and released codes, event by event, in time order within each user; of blocks `epsilons`, as the
     record has them, say where one was cut; `window` counts events of a stream that make one window of the histogram
-    over time (one window by default); `method` is "auto", "design", "learned" or "model".
+    over time (one window by default); `method` is "auto", "design", "learned" or "model";
+    `seen` gets the users of each round, numbered as they come, and their releases as an observer sees them, unless
+    releases are inverted.
 
     >>> from seqveil.core.model import MarkovModel
     >>> from seqveil.engine.policy import Policy
@@ -181,8 +184,8 @@ def summarise(
         several = (setting.guards or setting.in_blocks) and setting.model.size > setting.model.n
         under_model = method == "model" or (method == "auto" and several)
         order = np.argsort(who, kind="stable")
-        public = (None if each is None else each[order] for each in (times, epsilons))
-        evidence = Evidence.of_streams(setting, who[order], codes[order], *public)
+        stamps, used = (None if each is None else each[order] for each in (times, epsilons))
+        evidence = Evidence.of_streams(setting, who[order], codes[order], stamps, used, seen)
         drawn = _drawn(setting.model, evidence, slots, under_model)
         parts = drawn.estimates(evidence, z, _ranked if under_model else _spread)
         way = ("model", MODEL) if under_model else ("learned", LEARNED)
@@ -285,20 +288,20 @@ def _drawn(model: MarkovModel, evidence: Evidence, window: Ints, under_model: bo
                 f"intervals from a learned chain take at most {LONGEST} symbols, the model has {model.n}; use wider "
                 "bins or a coarser grid, or release with randomized_response"
             )
-        learned = learn(evidence, model.alphabet, start=_full(model), strength=STRENGTH)
-        chains, newest = region(learned, evidence).chains(-(-DRAWN // EACH)), np.arange(model.n)
+        centre = _full(model)
+        top = mode(evidence, centre, STRENGTH)[0].chain
+        chains, newest = posterior(top, evidence, STRENGTH, -(-DRAWN // EACH)), np.arange(model.n)
     found, generator = _Draws(window, model.n), np.random.default_rng(0)
 
-    def truths(events: Ints, lengths: Ints) -> Iterator[Ints]:
+    def truths(walk: Walk) -> Iterator[Ints]:
         """True streams drawn given the releases, as many from each chain."""
         for number, chain in enumerate(chains):
-            walk = Walk(chain, evidence, events, lengths, newest)
-            walk.forward()
+            walk.forward(chain)
             for _ in range(number, DRAWN, len(chains)):
                 yield newest[walk.sample(generator)]
 
-    for events, lengths in evidence.layout.blocks(max(1, BLOCK // newest.size)):
-        found.count(truths(events, lengths), events, lengths)
+    for walk in evidence.blocks(newest=newest):
+        found.count(truths(walk), walk.places, walk.lengths)
     return found
 
 

@@ -96,6 +96,7 @@ def test_releases_that_reveal_nothing_are_not_refuted_and_too_few_people_decide_
     assert few.verdict == "not decided"
     assert few.people_needed is not None
     assert few.people_needed > 150
+    assert few.sentence.count("it would take about") == 1
     tiny = attack.attack_secret(noise[:30], truth[:30], secret, 0.5)
     assert (tiny.verdict, tiny.guess) == ("not decided", None)
 

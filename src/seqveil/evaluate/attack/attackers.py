@@ -27,7 +27,7 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets.declared import Compiled
 from seqveil.evaluate.attack.features import Windows
-from seqveil.receiver.evidence import Evidence, Says
+from seqveil.receiver.evidence import Evidence, Says, backward
 
 STRONGEST = 100  # columns that boosted trees look at
 NUMBERS = 1 << 22  # of the posteriors held at once
@@ -175,6 +175,6 @@ def _after(said: _Said, model: MarkovModel) -> Floats:
     """The likelihood of the releases from each event on, by case and state at the event before it: (T + 1, B, K, S)."""
     steps, *shape = said.rows.shape
     after = np.ones((steps + 1, *shape))
-    for t in range(steps - 1, 0, -1):
-        after[t] = said.at(t).pulled(model, after[t + 1])
+    for t, later in backward(model, [said.at(t) for t in range(steps)]):
+        after[t + 1] = later
     return after

@@ -173,15 +173,15 @@ def noticeable(of: Ratio, epsilon: float, sides: Sides, false_alarm: float) -> f
     1.06
     """
     low, high = epsilon, epsilon + LARGEST_LEAK
-    if not _noticed(of, epsilon, high, sides, false_alarm):
+    if not is_noticed(of, epsilon, high, sides, false_alarm):
         return None
     while high - low > 1e-3:
         leak = (low + high) / 2
-        low, high = (low, leak) if _noticed(of, epsilon, leak, sides, false_alarm) else (leak, high)
+        low, high = (low, leak) if is_noticed(of, epsilon, leak, sides, false_alarm) else (leak, high)
     return high
 
 
-def _noticed(of: Ratio, epsilon: float, leak: float, sides: Sides, false_alarm: float) -> bool:
+def is_noticed(of: Ratio, epsilon: float, leak: float, sides: Sides, false_alarm: float) -> bool:
     """Whether a leak of this size gives a bound above ε, on every side, with counts that are seldom less telling."""
     wrong = min(SUREST, 0.9 * math.exp(-leak))
     right = wrong * math.exp(leak)
@@ -194,17 +194,20 @@ def _noticed(of: Ratio, epsilon: float, leak: float, sides: Sides, false_alarm: 
     return True
 
 
-def times_needed(of: Ratio, epsilon: float, sides: Sides, false_alarm: float) -> float | None:
-    """How many times the people it takes to decide: to show what was seen, or else to notice a leak of twice ε."""
+def times_needed(of: Ratio, epsilon: float, sides: Sides, false_alarm: float, above: bool = False) -> float | None:
+    """How many times the people it takes: to show what is seen `above` ε, or else to notice a leak of twice ε.
+
+    None where no number of people would do.
+    """
 
     def decides(times: float) -> bool:
         """Whether so many times the people would decide between kept and broken."""
         more = replace(
             of, worth_true=of.worth_true * times, worth_false=of.worth_false * times, unseen=of.unseen / times
         )
-        if of.estimate > epsilon:
+        if above:
             return more.low(false_alarm) > epsilon
-        return _noticed(more, epsilon, 2 * epsilon, sides, false_alarm)
+        return is_noticed(more, epsilon, 2 * epsilon, sides, false_alarm)
 
     times = 1.0
     while not decides(times):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import Any, Unpack
 
 import numpy as np
@@ -19,7 +18,7 @@ from seqveil.core.secrets.declared import Secret
 from seqveil.core.words import about
 from seqveil.engine.policy import OTHER_MODEL
 from seqveil.evaluate.attack.finding import Finding, Findings
-from seqveil.evaluate.attack.guess import FALSE_ALARM, attack_secret, attack_trait
+from seqveil.evaluate.attack.guess import FALSE_ALARM, attack_secret, attack_trait, part_of
 from seqveil.interfaces.files import writing
 from seqveil.interfaces.files.events import Events, Progress, ValueType, read_events, symbol_events
 from seqveil.interfaces.files.fit import MOST_NUMBERS, ColumnWords, answers_of
@@ -90,12 +89,10 @@ def attack(
     wanted = [secrets] if isinstance(secrets, Secret) else list(secrets)
     chosen = wanted or people.secrets or people.events()
     share = false_alarm / len(chosen)
-    learned, show = count(1), working or (lambda done: None)
-    # how often classifiers learn is not known beforehand, so each time a part of what is left counts as done
     plan: dict[str, Any] = {"seeds": tuple(range(seed, seed + splits)), "false_alarm": share, "times": people.times}
-    plan["working"] = lambda: show(1 - 0.97 ** next(learned))
     findings = list[Finding]()
     for secret in chosen:
+        plan["working"] = part_of(working or (lambda share: None), len(findings), len(chosen))
         promised = people.promised(secret) if epsilon is None else epsilon
         if secret.kind == "trait":
             answers, size = _answers(rows, raw, names, secret.text), people.alphabet.n

@@ -31,13 +31,14 @@ class AttackerGuess:
     share_true: float
     share_false: float
     likelihood_ratio: float  # how much likelier the set is where the guess is true
+    unit: str = "windows"  # what is singled out: "people" where each has one window
 
     @property
     def sentence(self) -> str:
         """How the guess did on the people who had no part in picking it."""
         true, false = ("with", "without") if self.says == "has it" else ("without", "with")
         return (
-            f"{self.attacker} singles out {self.share_true:.2%} of the windows {true} {self.target} and "
+            f"{self.attacker} singles out {self.share_true:.2%} of the {self.unit} {true} {self.target} and "
             f"{self.share_false:.2%} of those {false}, {self.likelihood_ratio:.3g} times as often"
         )
 
@@ -59,7 +60,7 @@ class Finding:
     people: int
     windows: int
     false_alarm: float
-    people_needed: int | None = None  # to decide, where it is not decided and a number can be named
+    people_needed: int | None = None  # to decide, or for an attack at all, where that is a number
     guess: AttackerGuess | None = None
 
     @property
@@ -73,9 +74,17 @@ class Finding:
         said += f" with {count(self.windows, 'window')}" if self.windows != self.people else ""
         if self.verdict == "not refuted":
             said += f"; a leak of {self.epsilon_noticeable:.3g} would have been noticed"
-        if self.verdict == "not decided" and self.people_needed is not None:
-            said += f"; it would take about {self.people_needed:,} people to decide"
+        if self.verdict == "not decided" and self.epsilon_claimed is not None:
+            said += f"; {self._needed}"
         return said
+
+    @property
+    def _needed(self) -> str:
+        """Says how many people it would take."""
+        if self.people_needed is None:
+            return "how many people it would take to decide cannot be said"
+        few = self.epsilon_estimate is None  # too few have it, or have it not, for anybody to learn from
+        return f"it would take about {self.people_needed:,} people to {'attack it at all' if few else 'decide'}"
 
     def to_dict(self) -> dict[str, Any]:
         """The finding as plain values."""

@@ -16,7 +16,7 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets.declared import Compiled
 from seqveil.evaluate.attack.attackers import Attackers, beliefs, classifiers
-from seqveil.evaluate.attack.bounds import AttackSample, Flags, Ratio, Sides, noticeable, times_needed
+from seqveil.evaluate.attack.bounds import AttackSample, Flags, Ratio, Sides, is_noticed, noticeable, times_needed
 from seqveil.evaluate.attack.features import Windows, features
 from seqveil.evaluate.attack.finding import AttackerGuess, Finding, Verdict
 from seqveil.receiver.evidence import Evidence
@@ -169,7 +169,7 @@ def attack_labels(
     seeds: tuple[int, ...] = (0,),
     false_alarm: float = FALSE_ALARM,
     attackers: Attackers | None = None,
-    working: Callable[[], None] = lambda: None,
+    working: Callable[[float], None] = lambda share: None,
 ) -> Finding:
     """Attack labels of windows from what was released.
 
@@ -184,7 +184,7 @@ def attack_labels(
     seeds: each splits the people and makes the classifiers anew; several share the false-alarm rate.
     false_alarm: how likely a promise that holds may be called broken.
     attackers: makers of classifiers in scikit-learn's manner, by name; by default those of `classifiers`.
-    working: called whenever a classifier is about to learn, for signs of progress.
+    working: called with the share of the work that is done, whenever a classifier is about to learn.
     """
     if not 0 < false_alarm < 1:
         raise InputError(f"a false-alarm rate lies between 0 and 1; got {false_alarm:g}")
@@ -201,22 +201,31 @@ def attack_labels(
     with needs_extra("the attack", "attack"):
         from threadpoolctl import threadpool_limits  # comes with scikit-learn
     with threadpool_limits(1):  # threads gain nothing with so few people, and wait for one another on a busy machine
-        rules = [_pick(found, usable, sides, rate, scores or {}, seed, attackers, working) for seed in seeds]
+        shares = (part_of(working, number, len(seeds)) for number in range(len(seeds)))
+        every = zip(seeds, shares, strict=True)
+        rules = [_pick(found, usable, sides, rate, scores or {}, seed, attackers, share) for seed, share in every]
     scored = [rule.scored() for rule in rules]
     lows = [max(ratio.low(rate), 0.0) for _, ratio in scored]
     best = int(np.argmax(lows))  # the first of several, so that an earlier seed wins
     (guess, ratio), low = scored[best], lows[best]
-    estimate = max(low, float(np.median([max(one.estimate, 0.0) for _, one in scored])))
+    typical = sorted((one for _, one in scored), key=lambda one: one.estimate)[len(scored) // 2]
+    estimate = max(low, typical.estimate)
     if epsilon is None:
         return Finding(about, "not decided", None, low, estimate, None, people, rows, false_alarm, None, guess)
-    noticed = noticeable(ratio, epsilon, sides, rate) if guess.right + guess.wrong > 0 else None
-    within = estimate <= epsilon and noticed is not None and noticed <= 2 * epsilon
+    above, someone = estimate > epsilon, guess.right + guess.wrong > 0
+    noticed = noticeable(ratio, epsilon, sides, rate) if someone else None
+    within = not above and someone and is_noticed(ratio, epsilon, 2 * epsilon, sides, rate)
     verdict: Verdict = "broken" if low > epsilon else "not refuted" if within else "not decided"
     needed = None
-    if verdict == "not decided":
-        times = times_needed(ratio, epsilon, sides, rate)
-        needed = None if times is None or times <= 1 else math.ceil(people * times)
+    if verdict == "not decided" and (above or someone):
+        times = times_needed(typical if above else ratio, epsilon, sides, rate, above)  # by what the verdict lacks
+        needed = None if times is None else math.ceil(people * times)
     return Finding(about, verdict, epsilon, low, estimate, noticed, people, rows, false_alarm, needed, guess)
+
+
+def part_of(working: Callable[[float], None], number: int, parts: int) -> Callable[[float], None]:
+    """Tells of the share that is done of one of several parts as of that of the whole."""
+    return lambda share: working((number + share) / parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,7 +250,8 @@ class _Rule:
         counts = (int((inside & true).sum()), int(true.sum()), int((inside & ~true).sum()), int((~true).sum()))
         says: Literal["has it", "has it not"] = "has it" if self.up else "has it not"
         times = math.exp(ratio.estimate)
-        return AttackerGuess(self.attacker, self.target, says, *counts, ratio.true, ratio.false, times), ratio
+        unit = "windows" if np.unique(self.held.owners).size < self.held.owners.size else "people"
+        return AttackerGuess(self.attacker, self.target, says, *counts, ratio.true, ratio.false, times, unit), ratio
 
 
 def _pick(
@@ -252,18 +262,20 @@ def _pick(
     ready: Mapping[str, Mapping[str, Floats]],
     seed: int,
     attackers: Attackers | None,
-    working: Callable[[], None],
+    working: Callable[[float], None],
 ) -> _Rule:
     """The guess that revealed most on half of the people, each scored by classifiers that had not seen them."""
     makers = classifiers(seed, int(found.shape[1])) if attackers is None else attackers
     best: tuple[float, _Rule] | None = None
+    learned_before = 0
     for target, sample in samples.items():
         half = _half(sample, seed)
         learned, held = _some(half, seed), sample.at(~half)
         known = sample.at(learned)
         trained = {}
         for name, make in makers.items():
-            working()
+            working(learned_before / (len(samples) * len(makers)))
+            learned_before += 1
             trained[name] = _trained(make, found, sample, learned, ~half, seed)
         for name, score in {**trained, **ready.get(target, {})}.items():
             for up in (True,) if sides == "up" else (True, False):

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from seqveil.core.errors import DataError
 from seqveil.core.model import SMOOTHING
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import emit_json, lines, rows, show
+from seqveil.interfaces.commands.terminal import emit_json, lines, rows, show, steps
 
 
 @o.option_groups
@@ -150,7 +150,8 @@ def learn(
     from seqveil.interfaces.files.receive import learn_released
 
     _check_out(out, released, model)
-    found = learn_released(released, model, strength=strength, confidence=confidence, meta=meta)
+    with steps(None, "rounds") as working:
+        found = learn_released(released, model, strength=strength, confidence=confidence, meta=meta, working=working)
     found.learned.model.save(out)
     if json:
         emit_json({**found.to_dict(), "out": str(out)})

@@ -5,9 +5,10 @@ All of it is post-processing and costs no privacy. Everything that is needed bes
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -556,8 +557,11 @@ def stats(
     progress(0, found.codes.size)
     options: dict[str, Any] = {"confidence": confidence, "window": per, "top": top, "method": method}
     who, codes, times, used = found.symbols
+    drift = None if found.setting.in_batches else Drift(found.setting, int(who.max()) + 1)
+    options["seen"] = None if drift is None else drift.take
     summary = summarise(found.setting, who.tolist(), codes, times, used, **options)
-    check = model_check(found.setting, who, codes, times, used)
+    shown = drift is not None and drift.events > 0  # else releases were inverted
+    check = ModelCheck.of(drift) if drift is not None and shown else model_check(found.setting, *found.symbols)
     one_chain = chain.size == chain.n  # else the model itself says that one chain of order 1 does not describe people
     read_rightly = one_chain or summary.method == "model"
     supported = summary.method == "design" or (check.fits is not False and read_rightly)
@@ -611,18 +615,25 @@ def learn_released(
     confidence: float = 0.95,
     meta: Any = None,
     policy: Policy | FilePath | None = None,
+    working: Callable[[str, float], None] | None = None,
 ) -> LearnedModel:
     """The chain behind released rows; `model` is what the release was made with.
 
     *Guarantee*: post-processing of what is public already. The kernels are recomputed from the model and the releases,
-    so a file that they cannot have made is refused.
+    so a file that they cannot have made is refused. `working` is called with what is under way, and the rounds done.
     """
     from seqveil.receiver.learn import MOST_PARAMETERS, learn, region
 
     chain = chain_of(model)
     found = received(released, chain, policy, meta)
-    evidence = evidence_of(found)
-    learned = learn(evidence, chain.alphabet, strength=strength)
+    evidence, rounds = evidence_of(found), itertools.count(1)
+
+    def each_round() -> None:
+        """Say how many rounds are done."""
+        if working is not None:
+            working("learning", next(rounds))
+
+    learned = learn(evidence, chain.alphabet, strength=strength, each_round=each_round)
     if chain.reading is not None:
         learned = replace(learned, model=learned.model.with_reading(chain.reading))
     small = learned.chain.rows.size + learned.chain.first.size <= MOST_PARAMETERS
@@ -637,6 +648,6 @@ def evidence_of(found: Received) -> Evidence:
         raise InputError("a release in batches cannot be learned from; release one by one what shall be")
     if found.setting.budget.seconds is not None:
         raise InputError("a release with a budget per seconds cannot be learned from; use a budget without a window")
+    who, codes, times, used = found.symbols
     with found.naming():
-        who, codes, times, used = found.symbols
         return Evidence.of_streams(found.setting, who.astype(np.intp), codes, times, used)

@@ -244,14 +244,20 @@ def received(
 def received_events(table: Any, reading: Reading, setting: Terms, meta: Meta | None = None) -> Received:
     """Released rows, read with a setting."""
     alphabet = setting.model.alphabet.with_policy("error")
-    events = read_events(
-        table,
-        reading,
-        value_type_of(alphabet),
-        clock=setting.timed,
-        holes="empty" if setting.withhold else "none",
-        beside=(EPSILON, EVENT, BATCH, PATH),
-    )
+    try:
+        events = read_events(
+            table,
+            reading,
+            value_type_of(alphabet),
+            clock=setting.timed,
+            holes="empty" if setting.withhold else "none",
+            beside=(EPSILON, EVENT, BATCH, PATH),
+        )
+    except DataError as error:
+        said = str(error)
+        if any(option(name) in said for name in ("user", "value", "time", "missing")):  # a receiver has none of these
+            said = f"{said.rsplit('; ', 1)[0]}; pass the file as `release` wrote it, with all of its columns"
+        raise DataError(said) from None
     codes = events.codes_or_withheld(alphabet) if setting.withhold else events.codes(alphabet, OTHER_RELEASE)
     if not setting.in_batches and {BATCH, PATH} <= set(events.frame.columns):
         raise InputError(f"{events.name} was released in batches; pass the policy of the release")
