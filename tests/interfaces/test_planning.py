@@ -200,3 +200,6 @@ def test_a_file_is_planned_for_as_inspect_reads_it(tmp_path, seqveil):
     found = seqveil("plan", path, "--epsilon", 1, "--people", 3, "--json")
     assert found.code == 0, found.err
     assert found.json["held_out"]
+    assert "value 'watts'" in found.json["read"]
+    assert "--missing hold --bins 5`" in found.json["read"]
+    assert any("--distortion absolute" in note for note in found.json["notes"])

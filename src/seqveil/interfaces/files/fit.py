@@ -23,7 +23,7 @@ from seqveil.core.private import CONTRIBUTION, BoundedCounts
 from seqveil.core.randomness import randomness
 from seqveil.core.times import NOTHING, Slots
 from seqveil.core.words import Line, Result, count, plain
-from seqveil.interfaces.choosing import Choice, CodedEvents, Context, called, choose
+from seqveil.interfaces.choosing import Choice, CodedEvents, Context, choose
 from seqveil.interfaces.files import cuts
 from seqveil.interfaces.files.events import Events, Progress, ValueType, no_symbol, read_events, value_type_of
 from seqveil.interfaces.files.ordering import no_mean
@@ -244,9 +244,7 @@ class Fitted(Result):
             said.append(("trait", f"{model.trait.name}, by answer (types): {answers}; {left_out}"))
         if choice is not None:
             said += [("compared", line) for line in choice.lines()]
-            said.append(
-                ("context", f"{called(model, choice.taken)}, checked on {choice.taken.people:,} held-out people")
-            )
+            said.append(("context", choice.note))
         raw = "the fit is not private: the model may reveal something about the people it was fitted to"
         return [*said, ("note", origin_in_words(origin) if noisy and origin is not None else raw)]
 

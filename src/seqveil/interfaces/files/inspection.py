@@ -127,12 +127,12 @@ def inspect(data: Any, *, format: str | None = None, **words: Unpack[ColumnWords
     guess = Guess(table.frame.head(HEAD), Reading().but(**words), table.name)
     events = read_events(table, guess.reading, missing="drop")
     order = next((role.why for role in guess.roles if role.role == "order"), events.taken.why)
-    taken, (people, who) = replace(events.taken, why=order), events.people
+    taken, (people, who) = replace(events.taken, why=order, dropped=0), events.people
     lengths, gaps = np.bincount(who), _gaps(events, who)
     found = Inspection(
         roles=guess.roles,
         reading=asdict(taken),
-        read=taken.sentence,
+        read=replace(taken, missing=0).sentence,  # which are counted with the values
         users=len(people),
         events=int(who.size),
         shortest=int(lengths.min()),
@@ -201,7 +201,10 @@ def _questions(found: Inspection, reading: Reading, on_map: bool) -> list[str]:
     asked, points = [], len(reading.value_columns) == 2
     beside = coordinates_in([role.column for role in found.roles if role.role == "not used"])
     if on_map:
-        asked.append(f"how large shall the cells of the map be? Say it with {option('cell_metres')}")
+        asked.append(
+            f"how large shall the cells of the map be? Say it with {option('cell_metres')}; and plan with "
+            f"{option('distortion', 'metres')} to count errors in metres"
+        )
     elif points:
         asked.append("points need a grid: how fine shall it be? auto cuts about 10 by 10 cells over their bulk")
     elif beside is not None:
