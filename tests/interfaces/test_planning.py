@@ -146,7 +146,6 @@ SECRET = ["--secret", "ever:health"]
     [
         (["m.model", "-o", "own.toml"], "add --seen-by"),
         (["m.model", "--seen-by", "nobody"], "public, partner, team, or as 10:30"),
-        (["m.model", "--seen-by", "30"], "as 10:30"),
         (["m.model", "--wrong", "nan"], "above 0"),
         (["m.model", "--wrong", "120%"], "more often than always"),
         (["m.model", "--seen-by", "team", "--wait", "-1"], "wait of 0"),
@@ -161,6 +160,8 @@ SECRET = ["--secret", "ever:health"]
         (["m.model", "--policy", "p.toml", *SECRET], "--policy does not go with --secret"),
         (["m.model", *SECRET, "--length", "5000"], "give it a window"),
         (["m.model", "--plot", "plan.doc"], "expected a picture"),
+        (["none.model", "--plot", "nowhere/p.png"], "expected the picture in a folder that exists"),
+        (["m.model", "--seen-by", "30:10"], "--seen-by as public, partner"),
         (["none.csv"], "none.csv"),
         (["clicks.csv", "--data", "clicks.csv"], "--data goes with a model"),
         (["m.model", "--data", "none.csv"], "none.csv"),
@@ -200,6 +201,5 @@ def test_a_file_is_planned_for_as_inspect_reads_it(tmp_path, seqveil):
     found = seqveil("plan", path, "--epsilon", 1, "--people", 3, "--json")
     assert found.code == 0, found.err
     assert found.json["held_out"]
-    assert "value 'watts'" in found.json["read"]
     assert "--missing hold --bins 5`" in found.json["read"]
     assert any("--distortion absolute" in note for note in found.json["notes"])

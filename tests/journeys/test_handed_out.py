@@ -163,12 +163,12 @@ def test_what_follows_from_raw_rows_is_shown_on_a_terminal_and_nowhere_else(tmp_
     command = ["release", str(tmp_path / "raw.csv"), "-m", str(tmp_path / "m.model"), "-e", "1"]
     command += ["--on-unknown", "hide"]
     assert main([*command, "-o", str(tmp_path / "a.csv")]) == 0
-    said = capsys.readouterr().err
+    said = "".join(capsys.readouterr())
     assert "7 rows without a value left out" in said
-    assert not any(raw in said for raw in dict(lines).values())
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     assert main([*command, "-o", str(tmp_path / "b.csv"), "--json"]) == 0
-    assert not any(raw in "".join(capsys.readouterr()) for raw in dict(lines).values())
+    said += "".join(capsys.readouterr())
+    assert not any(raw in said for raw in dict(lines).values())
     assert main([*command, "-o", str(tmp_path / "c.csv")]) == 0
     assert "23 values outside the alphabet" in capsys.readouterr().err
 

@@ -92,13 +92,13 @@ class Wishes:
 
     def __post_init__(self) -> None:
         if self.odds is not None and not 0 < self.odds[0] < self.odds[1] < 1:
-            raise InputError("expected a suspicion and a larger one that it must stay under, in per cent, as 10:30")
+            raise InputError("expected odds as a suspicion and a larger one that it must stay under, as (0.1, 0.3)")
         if self.wrong is not None and not (self.wrong > 0 and math.isfinite(self.wrong)):
             raise InputError("expected the error that is tolerated as a number above 0; try 0.2, for one in five")
         if self.wait < 0 or any(size < 2 for size in self.blocks):
             raise InputError("expected a wait of 0 events or more, and blocks of 2 events or more")
         if self.distortion == "hamming" and self.wrong is not None and self.wrong >= 1:
-            raise InputError("a release cannot be wrong more often than always; write 0.2 or 20% for one in five")
+            raise InputError("a release cannot be wrong more often than always; write 0.2 for one in five")
         if self.policy is not None:
             object.__setattr__(self, "secrets", tuple(self.policy.secrets))
             object.__setattr__(self, "distortion", self.policy.distortion)

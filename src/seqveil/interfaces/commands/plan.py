@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -177,11 +178,11 @@ def _odds(text: str) -> tuple[float, float]:
 
     if text in SEEN_BY:
         return SEEN_BY[text]
-    try:
-        before, after = (float(part) / 100 for part in text.replace("%", "").split(":"))
-    except ValueError:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?%?:(\d+(?:\.\d+)?) ?%?", text)
+    before, after = (float(part) / 100 for part in found.groups()) if found else (0.0, 0.0)
+    if not 0 < before < after < 1:
         asked = f"expected --seen-by as {', '.join(SEEN_BY)}, or as 10:30 for a suspicion of 10 % that must stay under"
-        raise InputError(f"{asked} 30 %; got something else") from None
+        raise InputError(f"{asked} 30 %; got something else")
     return before, after
 
 
