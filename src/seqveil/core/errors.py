@@ -87,15 +87,6 @@ _COLUMNS = ("user", "value", "time")
 TYPED: ContextVar[bool] = ContextVar("typed", default=False)  # whether messages name options as the command line does
 
 
-def command(name: str, argument: str = "") -> str:
-    """A command as whoever reads a message would write it: a function in Python, or at the command line.
-
-    >>> command("inspect", "a.csv")
-    "`seqveil.inspect('a.csv')`"
-    """
-    return f"`seqveil {name} {argument}`" if TYPED.get() else f"`seqveil.{name}({argument!r})`"
-
-
 def option(name: str, value: object = None) -> str:
     """An option as whoever reads a message would write it: in Python, or at the command line.
 

@@ -132,8 +132,8 @@ def plan(
 
         plots.tradeoff(made, plot)
     show(made, json)
-    if out is not None and made.policy is not None:
-        said = [f"{name}: {text}" for name, text in made.lines() if name not in ("policy", "promise")]
+    if out is not None and made.policy is not None:  # which is public, and how raw rows stood is not
+        said = [f"{name}: {text}" for name, text in made.lines() if name not in ("read", "policy", "promise")]
         comments = ["Written by `seqveil plan`; pass it to release, serve, bridge and spark with --policy.", *said]
         write_text(out, made.policy.to_toml(comments))
         if not json:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from seqveil.core.alphabet import MISSING, WITHHELD, Alphabet, Symbols
 from seqveil.core.alphabet import OnMissing as Missing
-from seqveil.core.errors import DataError, InputError, UnknownSymbol, command, option
+from seqveil.core.errors import DataError, InputError, UnknownSymbol, option
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import Reading
 from seqveil.core.times import Slots
@@ -327,7 +327,7 @@ class EventColumns:
         has = "its first line must be a header" if hide else f"it has {', '.join(map(repr, found))}"
         roles = {"user": self.reading.user_columns, "value": self.reading.value_columns, "time": self.order}
         names = " and ".join(option(role) for role, own in roles.items() if set(own) & set(lacking))
-        look = "" if self.name in ("-", FRAME) else f", or see {command('inspect', self.name)}"
+        look = "" if self.name in ("-", FRAME) else ", or see what `inspect` finds in it"
         raise DataError(f"{self.name}: no column {what} ({has}); name yours with {names}{look}")
 
     def events(self, table: Table, kind: ValueType, missing: Missing | None, holes: Holes) -> Events:

@@ -241,8 +241,9 @@ def _options(found: Inspection, events: Events, on_map: bool) -> dict[str, Any]:
     elif isinstance(series, np.ndarray):
         options["grid"] = "auto"
     elif cut:
-        width = 0.0 if found.outliers else _width(series)
-        options |= {"bins": width} if width else {"levels": LEVELS}
+        low, high = np.quantile(series.to_numpy().astype(np.float64), [0.01, 0.99])
+        even = not found.outliers and high > low and math.isfinite(high - low)
+        options |= {"bins": round_near(float(high - low) / LEVELS)} if even else {"levels": LEVELS}
     pools = found.rare > 0 and found.users >= 2 * SHARED and found.values - found.rare >= 2
     return options | ({"other": SHARED} if pools and not found.numbers and not cut else {})
 
@@ -270,10 +271,3 @@ def _cell(points: NDArray[np.float64]) -> float:
 def _span(seconds: float) -> str:
     """A time between two events; `duration` counts no parts of a second."""
     return f"{seconds:.2g} seconds" if 0 < seconds < 1 else duration(seconds)
-
-
-def _width(series: Any) -> float:
-    """A round width that cuts the bulk of the numbers into about `LEVELS` bins; 0 where there is none."""
-    low, high = np.quantile(np.asarray(series.to_numpy(), np.float64), [0.01, 0.99])
-    raw = (high - low) / LEVELS
-    return round_near(float(raw)) if raw > 0 and math.isfinite(raw) else 0.0
