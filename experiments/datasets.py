@@ -255,7 +255,7 @@ def electricity(folder: Folder, users: int | None, *, levels: int = 10, scale: s
     if scale not in ("quantile", "log") or levels < 2:
         raise InputError(f'expected scale "quantile" or "log" and at least 2 levels; got {scale!r} and {levels}')
     if scale == "quantile":
-        bins = Bins.quantiles(watt_hours, levels, "nearest")
+        bins = Bins(np.unique(np.quantile(watt_hours, np.linspace(0, 1, levels + 1))), "nearest")
     else:
         bins = Bins([0.0, *np.geomspace(20, 2_500, levels - 1), TOO_MUCH], "nearest")
     return Dataset.of(frame["household"].to_numpy(), bins.encode(watt_hours), bins, absolute(np.arange(bins.n)))

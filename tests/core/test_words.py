@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import seqveil as sv
 from seqveil.core import words
 from seqveil.core.words import IMPOSSIBLE, DisclosedSecret, Risk
-from seqveil.interfaces.files.writing import guarantee
+from seqveil.interfaces.files.release import promises
 
 PAIR = [0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]
 
@@ -147,9 +147,9 @@ def test_a_secret_under_such_a_model_is_not_called_green():
 
 
 def test_totals_say_whom_they_are_for():
-    said = "; totals are for people who never do what the model calls impossible"
+    said = "totals are for people who never do what the model calls impossible"
     ruling, smoothed = sv.MarkovModel.fit(TURNS, n=3, smoothing=0), sv.MarkovModel.fit(TURNS, n=3)
-    assert guarantee(sv.Policy(epsilon=1.0, budget=3.0).on(ruling)).endswith(said)
-    assert said not in guarantee(sv.Policy(epsilon=1.0).on(ruling)) + guarantee(sv.Policy(epsilon=1.0).on(smoothed))
+    assert list(promises(sv.Policy(epsilon=1.0, budget=3.0).on(ruling)))[-1] == said
+    assert not any(said in promises(sv.Policy(epsilon=1.0).on(model)) for model in (ruling, smoothed))
     assert Risk.promised(sv.Policy(epsilon=0.1, budget=0.1).on(ruling)).grade.colour == "red"
     assert Risk.promised(sv.Policy(epsilon=0.1, budget=0.1).on(smoothed)).grade.colour == "unchecked"

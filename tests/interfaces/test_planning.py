@@ -99,6 +99,7 @@ def test_the_policy_it_writes_releases_as_the_same_options_do(clicks, capsys):
     said = capsys.readouterr().out
     assert "8 held-out people, 6 events each at most" in said
     assert "for people who have the secret" in said
+    assert ("CSV with commas" in said, "CSV" in (clicks / "policy.toml").read_text()) == (True, False)
     (secret,) = sv.Policy.load("policy.toml").secrets
     epsilon = secret.epsilon
     assert words.moved(0.10, epsilon) <= 0.25 < words.moved(0.10, epsilon * 1.02)
@@ -146,7 +147,6 @@ SECRET = ["--secret", "ever:health"]
     [
         (["m.model", "-o", "own.toml"], "add --seen-by"),
         (["m.model", "--seen-by", "nobody"], "public, partner, team, or as 10:30"),
-        (["m.model", "--seen-by", "30"], "as 10:30"),
         (["m.model", "--wrong", "nan"], "above 0"),
         (["m.model", "--wrong", "120%"], "more often than always"),
         (["m.model", "--seen-by", "team", "--wait", "-1"], "wait of 0"),
@@ -161,6 +161,8 @@ SECRET = ["--secret", "ever:health"]
         (["m.model", "--policy", "p.toml", *SECRET], "--policy does not go with --secret"),
         (["m.model", *SECRET, "--length", "5000"], "give it a window"),
         (["m.model", "--plot", "plan.doc"], "expected a picture"),
+        (["none.model", "--plot", "nowhere/p.png"], "expected the picture in a folder that exists"),
+        (["m.model", "--seen-by", "30:10"], "--seen-by as public, partner"),
         (["none.csv"], "none.csv"),
         (["clicks.csv", "--data", "clicks.csv"], "--data goes with a model"),
         (["m.model", "--data", "none.csv"], "none.csv"),
@@ -198,5 +200,6 @@ def test_a_file_is_planned_for_as_inspect_reads_it(tmp_path, seqveil):
     path = tmp_path / "home.csv"
     path.write_text("household;time;watts\n" + "\n".join(rows) + "\n")
     found = seqveil("plan", path, "--epsilon", 1, "--people", 3, "--json")
-    assert found.code == 0, found.err
-    assert found.json["held_out"]
+    assert found.json["held_out"], found.err
+    assert "--missing hold --bins 5`" in found.json["read"]
+    assert any("--distortion absolute" in note for note in found.json["notes"])

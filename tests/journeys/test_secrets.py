@@ -371,7 +371,8 @@ def test_a_job_of_spark_keeps_hours_from_one_micro_batch_to_the_next():
 
 # zones
 
-PUBLIC = "the zone is public: name places that are the same for everyone, never one person's home"
+PLACES = "the zone is public: name places that are the same for everyone, never one person's home"
+PUBLIC = ("public", f"{PLACES}; its radius is in the units of the values")
 
 
 def test_whoever_declares_a_zone_hears_that_it_is_public():
@@ -382,4 +383,4 @@ def test_whoever_declares_a_zone_hears_that_it_is_public():
     frame = pl.DataFrame({"user": np.repeat(np.arange(6), 4), "x": points[:, 0], "y": points[:, 1]})
     zone = sv.secrets.zone(centre=(0.5, 0.5), radius=0.3, epsilon=1.0, window=4)
     for secret, said in ((zone, True), (sv.secrets.pattern("'0.5,0.5'", epsilon=1.0, window=4), False)):
-        assert (("public", PUBLIC) in sv.release(frame, model, secrets=secret, value="x,y").lines()) == said
+        assert (PUBLIC in sv.release(frame, model, secrets=secret, value="x,y").lines()) == said

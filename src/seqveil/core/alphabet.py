@@ -442,17 +442,6 @@ class Bins(Symbols):
         edges[-1] = max(edges[-1], hi)
         return cls(edges, on_unknown)
 
-    @classmethod
-    def quantiles(cls, values: ArrayLike, n: int, on_unknown: OnUnknown = "error") -> Bins:
-        """At most `n` bins of about equal count. The edges show the data they came from: treat them as public."""
-        data = np.asarray(values, dtype=np.float64).ravel()
-        if n < 1 or data.size == 0 or not np.isfinite(data).all():
-            raise InputError("quantile bins need n >= 1 and finite numbers; drop missing values first")
-        edges = np.unique(np.quantile(data, np.linspace(0, 1, n + 1)))
-        if len(edges) < 2:
-            raise InputError("all numbers are equal, so there is nothing to cut; use Bins with edges of your own")
-        return cls(edges, on_unknown)
-
     def _found(self, values: Any) -> Codes:
         return self._cells(float_array(values), self.on_unknown)
 

@@ -78,6 +78,8 @@ def ready(releases: int = 1) -> bool:
         if _made >= WORTH_IT or (soon and _kept()):
             _used = os.environ.get("SEQVEIL_COMPILED") != "0" and find_spec("numba") is not None
             if _used:
+                if not _kept():
+                    took_step(0)
                 _take_steps()
     return bool(_used)
 
@@ -186,6 +188,8 @@ _listening: list[Callable[[int], None]] = []
 @contextmanager
 def heard(hear: Callable[[int], None]) -> Iterator[None]:
     """Have each step of bulk work in the block disclosed, by how many streams took it: for signs of progress.
+
+    0 is said when compiling begins, which takes a while and is kept for later processes.
 
     >>> with heard(print):
     ...     took_step(3)

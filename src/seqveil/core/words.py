@@ -144,15 +144,16 @@ def by_odds(log_odds: float, measured: bool = False) -> str:
     return ", one of ".join([f"a suspicion of {first.format(f' {verb}')}", *(each.format("") for each in others)])
 
 
-def made_public(secrets: Iterable[Secret]) -> str:
-    """Says that a zone is public, as all that is declared is, where there is one; empty where there is none.
+def made_public(secrets: Iterable[Secret], on_map: bool = False) -> str:
+    """Says that a zone is public, as all that is declared is, and its unit; empty where there is none.
 
     >>> from seqveil import secrets
     >>> made_public([secrets.ever("health", epsilon=0.5)]), made_public([secrets.zone([3], epsilon=0.5)])[:18]
     ('', 'the zone is public')
     """
-    kinds = {part.kind for secret in secrets for part in (secret, *secret.parts)}
-    return PUBLIC_ZONE if "zone" in kinds else ""
+    zones = [part for secret in secrets for part in (secret, *secret.parts) if part.kind == "zone"]
+    unit = f"; its radius is in {'metres' if on_map else 'the units of the values'}"
+    return PUBLIC_ZONE + unit * any(zone.circle for zone in zones) if zones else ""
 
 
 def side_knowledge(c: float) -> str:
@@ -207,8 +208,7 @@ def about(secret: Secret) -> str:
     what, where, hours = _list(secret.values), _window(secret), secret.hours or (0.0, 24.0)
     if secret.circle:
         *centre, radius = (f"{number:.10g}" for number in secret.circle)
-        unit = " (metres on the map, else in the units of the values)" if len(centre) == 2 else ""
-        return f"whether the zone of radius {radius}{unit} around ({', '.join(centre)}) is entered {where}"
+        return f"whether the zone of radius {radius} around ({', '.join(centre)}) is entered {where}"
     phrases = {
         "ever": f"whether {what} occurs {where}",
         "always": f"whether every event is {what} {where}",

@@ -137,7 +137,7 @@ def check(model: MarkovModel, users: Ints, codes: Ints, context: Context | None 
     error = error_of_mean(totals, lengths) if np.isfinite(mean) else 0.0
     size = (int(model.types), model.transitions, lengths.size, codes.size)
     errors = _errors(model, Layout.of(rows), codes, seed)
-    return Check(named.name, named.title, *size, mean, error, *errors)
+    return Check(named.name, called(model, named), *size, mean, error, *errors)
 
 
 def _errors(model: MarkovModel, layout: Layout, codes: Ints, seed: int) -> tuple[float | None, float | None]:
@@ -160,6 +160,7 @@ class Choice:
     model: MarkovModel
     taken: Check
     table: list[Check]
+    note: str  # the context in words, and whom it was checked on
 
     def lines(self) -> list[str]:
         """The comparison on held-out people as it is printed."""
@@ -276,17 +277,19 @@ def choose(
     best = max(table, key=lambda row: row.log_likelihood)
     near = [row for row in table if row.log_likelihood >= best.log_likelihood - best.standard_error]
     taken = table[-1] if text != "auto" else min(near, key=lambda row: row.transitions)
-    model = people.fit(found[table.index(taken)], alphabet, held[:0], **how)
+    context = found[table.index(taken)]
+    model = people.fit(context, alphabet, held[:0], **how)
+    note = f"{called(model, context)}, checked on {taken.people:,} held-out people"
     record = {  # what the model's file keeps: public, like the model
         "kind": "context",
         "private": False,
         "context": taken.context,
-        "note": f"{called(model, taken)}, checked on {taken.people:,} held-out people; not private",
+        "note": f"{note}; not private",
         "checked": asdict(taken),
         "compared": [asdict(row) for row in table],
         **({} if model.types == 1 else {"mixture": dict(model.origin or {})}),
     }
-    return Choice(model.with_origin(record), taken, table)
+    return Choice(model.with_origin(record), taken, table, note)
 
 
 def people_held_out(people: int, seed: int = 0) -> Ints:
@@ -295,10 +298,9 @@ def people_held_out(people: int, seed: int = 0) -> Ints:
     return np.random.default_rng(seed).permutation(people)[:many]
 
 
-def called(model: MarkovModel, taken: Check) -> str:
-    """The context of a fitted model in words, and where types were merged how many there are."""
-    asked = Context.parse(taken.context).types
-    if model.types >= asked:
-        return taken.title
-    left = f"{model.types} types, order {model.order}" if model.types > 1 else f"one type, order {model.order}"
-    return f"{left} ({asked} types were tried; those of too few people are merged)"
+def called(model: MarkovModel, context: Context) -> str:
+    """The context of a fitted model in words, and where types of too few people were merged how many there are."""
+    if model.types >= context.types:
+        return context.title
+    left = "one type" if model.types == 1 else f"{model.types} types"
+    return f"{left}, order {model.order} (merged from {context.types})"

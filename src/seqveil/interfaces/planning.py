@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from seqveil.core.alphabet import Alphabet
 from seqveil.core.distortion import Distortion, error_name, error_size
-from seqveil.core.errors import InputError
+from seqveil.core.errors import InputError, option
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms.blocks import LARGEST
 from seqveil.core.model import MarkovModel
@@ -91,13 +92,13 @@ class Wishes:
 
     def __post_init__(self) -> None:
         if self.odds is not None and not 0 < self.odds[0] < self.odds[1] < 1:
-            raise InputError("expected a suspicion and a larger one that it must stay under, in per cent, as 10:30")
+            raise InputError("expected odds as a suspicion and a larger one that it must stay under, as (0.1, 0.3)")
         if self.wrong is not None and not (self.wrong > 0 and math.isfinite(self.wrong)):
             raise InputError("expected the error that is tolerated as a number above 0; try 0.2, for one in five")
         if self.wait < 0 or any(size < 2 for size in self.blocks):
             raise InputError("expected a wait of 0 events or more, and blocks of 2 events or more")
         if self.distortion == "hamming" and self.wrong is not None and self.wrong >= 1:
-            raise InputError("a release cannot be wrong more often than always; write 0.2 or 20% for one in five")
+            raise InputError("a release cannot be wrong more often than always; write 0.2 for one in five")
         if self.policy is not None:
             object.__setattr__(self, "secrets", tuple(self.policy.secrets))
             object.__setattr__(self, "distortion", self.policy.distortion)
@@ -181,6 +182,7 @@ class Plan(Result):
     people: int
     held_out: bool
     guess: float
+    read: str = ""  # how the data were read and cut, where the model was fitted for the plan
 
     @property
     def policy(self) -> Policy | None:
@@ -205,7 +207,8 @@ class Plan(Result):
         """The people, the recommended policy, what it costs and what it means."""
         forms = ("simulated person, who follows the model", "simulated people, who follow the model")
         people = count(self.people, *(("held-out person", "held-out people") if self.held_out else forms))
-        said = [("tried on", f"{people}, {count(self.length, 'event')} each at most")]
+        said = [("read", self.read)] if self.read else []
+        said.append(("tried on", f"{people}, {count(self.length, 'event')} each at most"))
         if self.chosen is not None and self.risk is not None:
             said += [
                 ("policy", "; ".join(self.chosen.policy.to_toml().replace("\n\n", "\n").splitlines())),
@@ -245,13 +248,20 @@ class Plan(Result):
                 "this is hardly better than the best guess with no release at all: declare what must stay secret, and "
                 "everything else can be released truthfully"
             )
+        alphabet = self.model.alphabet
+        if self.distortion == "hamming" and alphabet.points is not None and not isinstance(alphabet, Alphabet):
+            far = "metres" if alphabet.on_map else "euclidean" if alphabet.width == 2 else "absolute"
+            found.append(
+                f"this counts every wrong release alike; {option('distortion', far)} counts how far off it is, here "
+                "and in a policy"
+            )
         sides = [(each.with_secret, each.without_secret) for each in self.rows]
         for none, who, others in ((0, "nobody", "who have it"), (1, "everybody", "without it")):
             if any(side[none] is None and side[1 - none] is not None for side in sides):
                 found.append(f"{who} that was tried has the secret, so the error for people {others} is not known")
         if wishes.blocks != BLOCKS and max(wishes.blocks) > self.length:
             found.append(f"a block is at most as long as a stream: blocks of {self.length} stand for longer ones")
-        return (*found, *(text for text in [made_public(wishes.secrets)] if text))
+        return (*found, *(text for text in [made_public(wishes.secrets, self.model.alphabet.on_map)] if text))
 
     def tables(self) -> list[ResultTable]:
         """The errors of all policies."""
@@ -264,13 +274,13 @@ class Plan(Result):
 
         becomes = f"{percent(EXAMPLE)} becomes at most"
         if self.wishes.secrets:
-            seen = any(secret.kind != "trait" for secret in self.wishes.secrets)  # which no event shows
-            none = ("nobody has it", "all have it") if seen else ("", "")
             heads: tuple[str, ...] = ("ε of the secret", becomes, "error", "with the secret", "without it")
             rows: list[tuple[str, ...]] = []
             for row in self.rows:
-                sides = cell(row.with_secret, none[0]), cell(row.without_secret, none[1])
+                sides = cell(row.with_secret, "nobody has it"), cell(row.without_secret, "all have it")
                 rows.append((f"{row.total:g}", percent_up(moved(EXAMPLE, row.total)), cell(row.error), *sides))
+            if all(secret.kind == "trait" for secret in self.wishes.secrets):  # which no event shows
+                heads, rows = heads[:3], [row[:3] for row in rows]
             return [ResultTable(caption, heads, rows)]
         ways = list(dict.fromkeys(row.way for row in self.rows))
         errors, rows = {(row.total, row.way): row.error for row in self.rows}, []
@@ -282,7 +292,7 @@ class Plan(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything that is shown, as plain values."""
-        kept = ("rows", "length", "people", "held_out", "guess", "notes", "policy", "distortion")
+        kept = ("read", "rows", "length", "people", "held_out", "guess", "notes", "policy", "distortion")
         facts: dict[str, Any] = {name: getattr(self, name) for name in kept}
         facts["error"] = None if self.chosen is None else self.chosen.error
         if self.risk is not None:

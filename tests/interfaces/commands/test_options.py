@@ -77,12 +77,6 @@ def test_an_option_that_does_not_exist_is_answered_with_an_example_and_a_group_n
         assert f"expected a command after seqveil {' '.join(group)}: {below}; see" in err
 
 
-@pytest.mark.slow
-def test_a_picture_without_a_folder_is_refused_before_anything_is_computed(said, tmp_path):
-    code, err = said("plan", "none.model", "--plot", "nowhere/p.png")
-    assert (code, err) == (2, "error: expected the picture in a folder that exists; make it, or name another\n")
-
-
 def test_a_missing_package_is_disclosed_by_its_extra_and_a_missing_module_of_ours_is_not():
     remedy = r"^the bridge needs paho; in the clone .* pip install -e '\.\[mqtt\]'$"
     with pytest.raises(InputError, match=remedy), needs_extra("the bridge", "mqtt"):

@@ -148,7 +148,25 @@ def test_a_grid_of_ones_own_is_kept_and_points_far_away_are_counted(tmp_path, se
         sv.fit(frame, value="x,y", grid="4x3", range="0,1000,0,1000", on_unknown="error")
 
 
-def test_a_missing_coordinate_is_not_offered_as_a_symbol():
+def test_a_missing_coordinate_is_not_offered_as_a_symbol_and_only_a_fit_says_what_becomes_of_it():
     rows = gaze("seq").with_columns(pl.when(pl.col("seq") > 33).then(pl.col("x")))
-    with pytest.raises(DataError, match=r"missing=.drop. or missing=.hold.$"):
+    with pytest.raises(DataError, match=r"say what to do with missing=.drop. or missing=.hold.$"):
         sv.fit(rows, value="x,y", grid="3x2", smoothing=1)
+    model = sv.fit(gaze("seq"), value="x,y", grid="3x2", smoothing=1)
+    with pytest.raises(DataError, match=r"fit the model again with missing=.drop. or missing=.hold.$"):
+        sv.release(rows, model, epsilon=1.0)
+
+
+def test_edges_of_levels_and_grids_are_no_numbers_of_the_data():
+    """The least and the greatest are somebody's: outer edges are rounded outward, the others to few digits."""
+    pulse = np.sort(np.random.default_rng(1).lognormal(4.0, 0.5, 2_000))
+    frame = pl.DataFrame({"user": np.arange(2_000) % 40, "x": pulse, "y": -pulse})
+    levels = sv.fit(frame, value="x", levels=8)
+    assert np.abs(np.bincount(levels.alphabet.encode(pulse)) - 250).max() < 50
+    with pytest.raises(InputError, match="all numbers are equal"):
+        sv.fit(frame.with_columns(x=pl.lit(731.0)), value="x", levels=8)
+    grid = sv.fit(frame, value="x,y", grid="5x5").alphabet
+    for edges in (levels.alphabet.edges, grid.x.edges[[0, -1]], -grid.y.edges[[-1, 0]]):
+        assert edges[0] < pulse[0]
+        assert edges[-1] > pulse[1_980]
+        assert all(f"{edge:.3g}" == f"{edge:.12g}" for edge in edges)

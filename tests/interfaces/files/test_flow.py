@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from filed import audit_file, decode_file, fit_file, release_file, streams_of
+from filed import audit_file, decode_file, fit_file, release_file
 from seqveil import Budget, MarkovModel
 from seqveil.core.errors import DataError
 from seqveil.engine.policy import Policy
@@ -102,14 +102,6 @@ def test_a_wrong_event_number_is_refused(data, tmp_path, wrong):
     frame.with_columns(events).write_csv(out)
     with pytest.raises(DataError, match=f"row {frame.height}: column 'event'"):
         audit_file(out, model)
-
-
-@pytest.mark.slow
-def test_a_file_fits_as_its_frame_does(data):
-    for options in ({"smoothing": 0.0}, {"smoothing": 2.0}, {"order": 2, "smoothing": 0.5}):
-        fitted = fit_file(data, **options)
-        assert fitted.model.fingerprint == MarkovModel.fit(streams_of(pl.read_csv(data)), **options).fingerprint
-        assert (fitted.events, fitted.users) == (pl.read_csv(data).height, 15)
 
 
 def numbers_file(tmp_path, values):

@@ -159,7 +159,8 @@ def test_nothing_is_written(monkeypatch, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-TIMED = ROWS.with_columns(pl.datetime(2024, 1, 1, time_zone="Europe/Berlin") + pl.duration(hours="time").alias("time"))
+BERLIN = pl.datetime(2024, 1, 1, time_zone="Europe/Berlin")
+TIMED = ROWS.with_columns((BERLIN + pl.duration(hours="time")).alias("time"))
 ODD = {
     "times with a zone": (lambda f: f.to_pandas(), {}),
     "labels that repeat": (lambda f: f.to_pandas().set_index(pd.Index([0] * f.height)), {}),
@@ -168,10 +169,6 @@ ODD = {
     "a dictionary": (lambda f: f.with_columns(pl.col("user", "value").cast(pl.Categorical)).to_arrow(), {}),
     "a column of that name": (lambda f: f.with_columns(epsilon=pl.lit("x")), {}),
     "rows left out": (lambda f: f.to_pandas(), {"budget": sv.Budget(total=3.0, when_spent="stop")}),
-    "missing values": (
-        lambda f: f.with_columns(pl.when(pl.col("note") % 9 > 0).then("value").alias("value")).to_pandas(),
-        {"missing": "drop"},
-    ),
     "two columns of users": (lambda f: f.with_columns(a=pl.lit("x,y")), {"user": "a,user"}),
 }
 
@@ -202,6 +199,8 @@ def test_what_cannot_be_a_frame_is_refused():
         sv.fit(ROWS, user_colum="user")
     with pytest.raises(sv.errors.DataError, match="column 'user' must hold text or numbers"):
         sv.fit(pd.DataFrame({"user": [1, "a"], "value": ["x", "y"]}))
+    with pytest.raises(sv.errors.InputError, match=r"index of the frame holds times.*reset_index\(\)"):
+        sv.fit(TIMED.to_pandas().set_index("time"))
     made = sv.release(ROWS, MODEL, epsilon=1.0)
     changed = made.frame.with_columns(pl.col("value").reverse())
     assert not sv.audit(changed, MODEL, meta=made.meta).passed

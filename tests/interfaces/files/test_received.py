@@ -63,13 +63,16 @@ def test_every_release_meets_its_own_event(tmp_path: Path, how: str, by: list[st
     if "unknown" in how:
         raw = raw.with_columns(value=pl.when(pl.col("time") % 300 == 60).then(pl.lit("x")).otherwise("value"))
     raw.write_csv(tmp_path / "raw.csv")
-    release_file(tmp_path / "raw.csv", sv.Policy(**policy).on(MODEL), tmp_path / "out.csv", seed=1, **options)
+    alphabet = sv.Alphabet(LETTERS).with_missing(options.get("missing"))
+    model = sv.MarkovModel(np.full(6, 1 / 6), 0.4 * np.eye(6) + 0.1, alphabet=alphabet)
+    hide = {"on_unknown": "hide"} if "unknown" in how else {}
+    release_file(tmp_path / "raw.csv", sv.Policy(**policy).on(model), tmp_path / "out.csv", seed=1, **hide)
     out = reordered(tmp_path / "out.csv", by)
     made = pl.read_csv(out).select("user", "time", released="value")
     true = raw.with_columns(value=pl.col("value").forward_fill().over("user")) if "held" in how else raw.drop_nulls()
     wanted = true.join(made, on=["user", "time"], how="left").sort("user", "time")
     assert (wanted["released"].null_count() > 0) == ("stop" in how)
-    found = read_people(out, tmp_path / "raw.csv", MODEL, missing=options.get("missing"))
+    found = read_people(out, tmp_path / "raw.csv", model)
     for user, disclosed, codes, times in zip(
         made["user"].unique(maintain_order=True), found.releases, found.truth, found.times or (), strict=True
     ):
@@ -78,7 +81,7 @@ def test_every_release_meets_its_own_event(tmp_path: Path, how: str, by: list[st
         assert [LETTERS[code] if code >= 0 else "x" for code in codes] == own["value"].to_list()
         assert times.tolist() == own["time"].to_list()
     if "missing" not in how:
-        done = decode_file(out, MODEL, tmp_path / "decoded.csv", truth=tmp_path / "raw.csv")
+        done = decode_file(out, model, tmp_path / "decoded.csv", truth=tmp_path / "raw.csv")
         guess = pl.read_csv(tmp_path / "decoded.csv").select("user", "time", guess="value")
         both = guess.join(true.filter(pl.col("value") != "x"), on=["user", "time"])
         assert done.right == pytest.approx((both["guess"] == both["value"]).mean())

@@ -32,22 +32,14 @@ def inspect(data: o.Data, *, columns: o.ColumnOptions, format: o.Format = None, 
 class PrivateFitOptions:
     """A fit with differential privacy, and an alphabet that does not come from the data."""
 
-    private: Annotated[float | None, o.option("EPSILON", "Fit with user-level differential privacy at this ε.")] = None
-    contribution: Annotated[
-        int | None, o.option("M", "With --private: the most transitions of one user to count  [default: 20]")
-    ] = None
-    alphabet: Annotated[
-        Path | None, o.option("FILE", "The allowed values: one per line, a JSON list, or a model that has them.")
-    ] = None
-    range: Annotated[
-        str | None,
-        o.option(
-            "LO,HI",
-            "Fixed range instead of that of the data: LO,HI for --bins; X0,X1,Y0,Y1 for --grid; SOUTH,NORTH,WEST,EAST "
-            "for --cell-metres.",
-            "--range",
-        ),
-    ] = None
+    private: float | None = o.opt("EPSILON", "Fit with user-level differential privacy at this ε.")
+    contribution: int | None = o.opt("M", "With --private: the most transitions of one user to count  [default: 20]")
+    alphabet: Path | None = o.opt("FILE", "The allowed values: one per line, a JSON list, or a model that has them.")
+    range: str | None = o.opt(
+        "LO,HI",
+        "Fixed range instead of that of the data: LO,HI for --bins; X0,X1,Y0,Y1 for --grid; SOUTH,NORTH,WEST,EAST "
+        "for --cell-metres.",
+    )
 
 
 @o.option_groups
@@ -55,30 +47,20 @@ def fit(
     data: o.Data,
     out: o.ModelOut,
     *,
-    context: Annotated[
-        str | None,
-        o.option(
-            "auto|order:2|types:16",
-            "What the next symbol depends on, checked on held-out people; auto compares several.",
-        ),
-    ] = None,
-    trait: Annotated[
-        str | None,
-        o.option("COLUMN", "Column with one label per user, for --secret trait:COLUMN; each label gets its own types."),
-    ] = None,
+    context: str | None = o.opt(
+        "auto|order:2|types:16", "What the next symbol depends on, checked on held-out people; auto compares several."
+    ),
+    trait: str | None = o.opt(
+        "COLUMN", "Column with one label per user, for --secret trait:COLUMN; each label gets its own types."
+    ),
     smoothing: o.Smoothing = SMOOTHING,
     cuts: o.CutOptions,
-    other: Annotated[
-        int | None, o.option("N", "Pool values that fewer than N people share into one symbol, other.")
-    ] = None,
-    on_unknown: Annotated[
-        str | None,
-        o.option(
-            "error|hide|nearest|other",
-            "What later commands do with values outside the alphabet  [default: error; other with --other; nearest "
-            "for bins and cells]",
-        ),
-    ] = None,
+    other: int | None = o.opt("N", "Pool values that fewer than N people share into one symbol, other."),
+    on_unknown: str | None = o.opt(
+        "error|hide|nearest|other",
+        "What later commands do with values outside the alphabet  [default: error; other with --other; nearest "
+        "for bins and cells]",
+    ),
     privacy: PrivateFitOptions,
     columns: o.ColumnOptions,
     format: o.Format = None,
@@ -132,11 +114,10 @@ def learn(
     model: o.ModelFile,
     out: Annotated[Path, o.option("MODEL", "Where to write the learned model.", "--out", "-o")],
     *,
-    strength: Annotated[
-        float | None,
-        o.option("W", "Pseudo-count added to each row of the transitions  [default: tried on held-out users]"),
-    ] = None,
-    confidence: Annotated[float, o.option("C", "Confidence level of the region for the learned rows.")] = 0.95,
+    strength: float | None = o.opt(
+        "W", "Pseudo-count added to each row of the transitions  [default: tried on held-out users]"
+    ),
+    confidence: float = o.opt("C", "Confidence level of the region for the learned rows.", default=0.95),
     meta: o.Meta = None,
     json: o.Json = False,
 ) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+import re
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -121,44 +122,46 @@ def plan(
         raise InputError(f"{out.name}: is there already; name another file with --out, or pass --force to replace it")
     with steps(100, "%") as tell:
         tell("reading", 0)
-        model, streams = _read(source, data, columns)
+        model, streams, read = _read(source, data, columns)
         usual = USUAL_LENGTH if streams is None else int(np.median([len(codes) for codes in streams]))
         how: dict[str, Any] = {"length": usual if length is None else length, "streams": streams, "people": people}
         made = planning.plan(model, wishes, **how, progress=lambda label, share: tell(label, 100 * share))
+        made = replace(made, read=read)
     if plot is not None:
         from seqveil.interfaces import plots
 
         plots.tradeoff(made, plot)
     show(made, json)
-    if out is not None and made.policy is not None:
-        said = [f"{name}: {text}" for name, text in made.lines() if name not in ("policy", "promise")]
+    if out is not None and made.policy is not None:  # which is public, and how raw rows stood is not
+        said = [f"{name}: {text}" for name, text in made.lines() if name not in ("read", "policy", "promise")]
         comments = ["Written by `seqveil plan`; pass it to release, serve, bridge and spark with --policy.", *said]
         write_text(out, made.policy.to_toml(comments))
         if not json:
             lines([("wrote", f"{out}; use it with `seqveil release DATA --model MODEL --policy {out} --out RELEASED`")])
 
 
-def _read(source: str, data: str | None, columns: o.ColumnOptions) -> tuple[MarkovModel, list[Ints] | None]:
-    """The model, and people whom it was not fitted to: those of --data, or a fifth of those that were to be fitted."""
+def _read(source: str, data: str | None, columns: o.ColumnOptions) -> tuple[MarkovModel, list[Ints] | None, str]:
+    """The model, people whom it was not fitted to (those of --data, or a fifth of the data), and how data were read."""
     from seqveil.core.model import MarkovModel
     from seqveil.interfaces.choosing import CodedEvents, Context, people_held_out
-    from seqveil.interfaces.files.fit import fit
-    from seqveil.interfaces.files.inspection import inspect
+    from seqveil.interfaces.files.fit import fit_table
+    from seqveil.interfaces.files.inspection import inspect, option_words
     from seqveil.interfaces.files.table import known_format, read_table
     from seqveil.interfaces.trials import read_people
 
     if source != "-" and known_format(source) is None:
         model = MarkovModel.load(source)
-        return model, None if data is None else list(read_people(data, model, **vars(columns)).values())
+        return model, None if data is None else list(read_people(data, model, **vars(columns)).values()), ""
     if data is not None:
         raise InputError("--data goes with a model; with data in its place some people are held out of the fit")
     table = read_table(source)
     how = {name: value for name, value in inspect(table, **vars(columns)).options.items() if name != "other"}
-    everyone = fit(table, **how)
+    fitted = fit_table(table, **how)
+    everyone, read = fitted.model, f"{fitted.read_as}; as by `seqveil fit{option_words(how)}`"
     streams = list(read_people(table, everyone).values())
     rows, held = np.repeat(np.arange(len(streams)), [codes.size for codes in streams]), people_held_out(len(streams))
     people = CodedEvents(rows, np.concatenate(streams), len(streams))
-    return people.fit(Context(), everyone.alphabet, held), [streams[k] for k in sorted(held.tolist())]
+    return people.fit(Context(), everyone.alphabet, held), [streams[k] for k in sorted(held.tolist())], read
 
 
 def _share(text: str) -> float:
@@ -175,11 +178,11 @@ def _odds(text: str) -> tuple[float, float]:
 
     if text in SEEN_BY:
         return SEEN_BY[text]
-    try:
-        before, after = (float(part) / 100 for part in text.replace("%", "").split(":"))
-    except ValueError:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?%?:(\d+(?:\.\d+)?) ?%?", text)
+    before, after = (float(part) / 100 for part in found.groups()) if found else (0.0, 0.0)
+    if not 0 < before < after < 1:
         asked = f"expected --seen-by as {', '.join(SEEN_BY)}, or as 10:30 for a suspicion of 10 % that must stay under"
-        raise InputError(f"{asked} 30 %; got something else") from None
+        raise InputError(f"{asked} 30 %; got something else")
     return before, after
 
 

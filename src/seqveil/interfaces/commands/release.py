@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from seqveil.core.errors import InputError
 from seqveil.interfaces.commands import options as o
@@ -19,24 +19,16 @@ if TYPE_CHECKING:
 class StateOptions:
     """What a release keeps so that it can go on later."""
 
-    state: Annotated[
-        Path | None,
-        o.option(
-            "FILE",
-            "Record releases here, so that the same command continues after a stop or crash, and draws no value twice.",
-        ),
-    ] = None
-    key: Annotated[
-        Path | None,
-        o.option(
-            "FILE",
-            "With --state: derive the randomness from the secret key in this file (created if missing), so that "
-            "repeating an event gives the same value. Anyone with it and the releases can recover the true values.",
-        ),
-    ] = None
-    must_exist: Annotated[
-        bool, o.flag("--must-exist", "Refuse a state file that is missing or empty, rather than begin one.")
-    ] = False
+    state: Path | None = o.opt(
+        "FILE",
+        "Record releases here, so that the same command continues after a stop or crash, and draws no value twice.",
+    )
+    key: Path | None = o.opt(
+        "FILE",
+        "With --state: derive the randomness from the secret key in this file (created if missing), so that "
+        "repeating an event gives the same value. Anyone with it and the releases can recover the true values.",
+    )
+    must_exist: bool = o.switch("Refuse a state file that is missing or empty, rather than begin one.")
 
 
 @dataclass(frozen=True)
@@ -86,17 +78,13 @@ def release(
     *,
     chosen: PromiseOptions,
     on_unknown: o.OnUnknown = None,
-    seed: Annotated[int | None, o.option("N", "For research only: the release is NOT private.")] = None,
+    seed: int | None = o.opt("N", "For research only: the release is NOT private."),
     columns: o.ColumnOptions,
     format: o.Format = None,
     meta: o.Meta = None,
     kept: StateOptions,
-    force: Annotated[
-        bool, o.flag("--force", "Replace an earlier release; only safe if nobody saw it: two reveal more than either.")
-    ] = False,
-    yes: Annotated[
-        bool, o.flag("--yes", "Suppress the warning that a stream reveals so much that little is protected.")
-    ] = False,
+    force: bool = o.switch("Replace an earlier release; only safe if nobody saw it: two reveal more than either."),
+    yes: bool = o.switch("Suppress the warning that a stream reveals so much that little is protected."),
     json: o.Json = False,
 ) -> None:
     """Release every row of a file, with a guarantee.

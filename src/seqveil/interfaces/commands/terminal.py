@@ -92,6 +92,9 @@ def interruptible() -> Iterator[None]:
         pass
     try:
         yield
+    except Exception:  # what a library made of the interruption, as numba's compiler does
+        check_interrupted()
+        raise
     finally:
         _Request.made = False  # the request was for this run; the next one in the same process begins without it
         if signal.SIGALRM in before:
@@ -349,6 +352,7 @@ class Meter:
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
+        check_interrupted()
         if self._terminal:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
@@ -363,5 +367,12 @@ def steps(total: int | None, unit: str = "steps") -> Iterator[Callable[[str, flo
 @contextmanager
 def rows(label: str) -> Iterator[Meter]:
     """Progress over the rows of a file: `advance` is to be called with how many more are done, and of how many."""
-    with Meter(label, None, "rows") as meter, heard(meter.steps.append):
+
+    def stepped(streams: int) -> None:
+        """Count a step; with 0 streams, code is compiled from here on."""
+        meter.steps.append(streams)
+        if not streams:
+            note("compiling, once; later runs find the code kept")
+
+    with Meter(label, None, "rows") as meter, heard(stepped):
         yield meter

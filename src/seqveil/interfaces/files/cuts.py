@@ -60,7 +60,7 @@ def cut(way: str, size: Any, numbers: Floats | None, span: str | None = None, na
     if way == "levels":
         if not 1 <= size <= MOST_SYMBOLS:
             raise InputError(f"expected a number of levels from 1 to {MOST_SYMBOLS}, got {size}")
-        return Bins.quantiles(data, size).with_policy("nearest")
+        return Bins(_levels(data, size), "nearest")
     if way == "cell_metres":
         box = around(_places(data, name)) if span is None else _numbers(span, 4, "SOUTH,NORTH,WEST,EAST")
         return cells_over(size, (box[0], box[1], box[2], box[3])).with_policy("nearest")
@@ -71,8 +71,8 @@ def cut(way: str, size: Any, numbers: Floats | None, span: str | None = None, na
             return Grid.regular(x, y, (x0, x1, y0, y1), "nearest")
         if size == AUTO:
             return Grid(_edges(data[:, 0], x), _edges(data[:, 1], y), "nearest")
-        (x0, x1), (y0, y1) = bulk(data[:, 0]), bulk(data[:, 1])
-        return Grid.regular(x, y, (x0, x1 if x1 > x0 else x0 + 1, y0, y1 if y1 > y0 else y0 + 1), "nearest")
+        (x0, x1), (y0, y1) = _outward(data[:, 0], x), _outward(data[:, 1], y)
+        return Grid.regular(x, y, (x0, x1, y0, y1), "nearest")
     width = None if size == AUTO else width_of(size)
     if span is None:
         return Bins(_edges(data, AUTO_BINS, width), "nearest")
@@ -116,6 +116,36 @@ def _edges(numbers: Floats, count: int, width: float | None = None) -> Floats:
     if (np.diff(edges) <= 0).any():
         raise InputError("the numbers are too close together to be cut, given their size; subtract what they share")
     return edges
+
+
+def _levels(numbers: Floats, count: int) -> Floats:
+    """Edges of bins of about equal count, rounded so that none is a number of the data to its last digit.
+
+    The outer ones are rounded outward: the least and the greatest number are somebody's.
+
+    >>> _levels(np.linspace(41.37, 98.72, 200), 4)
+    array([ 40.,  56.,  70.,  84., 100.])
+    """
+    low, high = bulk(numbers)
+    if low == high:
+        low, high = float(numbers.min()), float(numbers.max())
+    inner = np.unique(np.quantile(numbers, np.arange(1, count) / count))
+    edges = np.array([low, *inner[(inner > low) & (inner < high)], high])
+    gaps = np.diff(edges)
+    if not gaps.all():
+        raise InputError("all numbers are equal, so there is nothing to cut; name an alphabet, or check the column")
+    first, last = (round_down(max(gap, (high - low) / 100)) for gap in (gaps[0], gaps[-1]))
+    nearest = np.minimum(gaps[:-1], gaps[1:])  # half of it, rounded down to a power of ten, keeps edges apart
+    digits = -np.floor(np.log10(nearest / 2)).astype(int)
+    rounded = [round(edge, places) for edge, places in zip(edges[1:-1].tolist(), digits.tolist(), strict=True)]
+    return np.array([math.floor(low / first) * first, *rounded, math.ceil(high / last) * last])
+
+
+def _outward(numbers: Floats, cells: int) -> tuple[float, float]:
+    """The bulk of the numbers, rounded outward by up to a tenth of one of so many cells."""
+    low, high = bulk(numbers)
+    step = round_down((high / cells - low / cells) / 10 or 1.0)
+    return math.floor(low / step) * step, max(math.ceil(high / step), math.floor(low / step) + 1) * step
 
 
 def width_of(bins: float | str) -> float:
@@ -187,6 +217,11 @@ def round_up(size: float) -> float:
     """
     unit = 10.0 ** math.floor(math.log10(size))
     return next(step * unit for step in (1.0, 2.0, 5.0, 10.0) if step * unit >= size * (1 - 1e-12))
+
+
+def round_down(size: float) -> float:
+    """The next of 1, 2, 5, 10, 20, 50 … that is not larger."""
+    return round_up(size) if round_up(size) <= size else round_up(size / 2.6)
 
 
 def round_near(size: float) -> float:

@@ -204,6 +204,7 @@ def read_events(
     holes: Holes = "none",
     on_map: bool = False,
     beside: Sequence[str] = (),
+    modelled: bool = False,
 ) -> Events:
     """The events of a file, of standard input for ``-``, of a polars frame, or of a table that was read before.
 
@@ -219,10 +220,11 @@ def read_events(
         holes: whether values may be null in what comes back.
         on_map: whether values are latitude and longitude: columns that are called so need no name.
         beside: further columns that are kept where there are some.
+        modelled: whether a model says how values are read, so that only another fit can change it.
     """
     if missing not in (None, "drop", "hold", "symbol"):
         raise InputError(f"expected missing values to be drop, hold or symbol, got {missing!r}")
-    chosen = EventColumns(file_name(data), reading, clock or slots is not None, on_map, tuple(beside))
+    chosen = EventColumns(file_name(data), reading, clock or slots is not None, on_map, tuple(beside), modelled)
     wanted = (*reading.user_columns, *reading.value_columns, *reading.time_columns)
     table = read_table(data, chosen.pick, format, wanted)
     kind = "text" if missing == "symbol" and kind == "auto" else kind
@@ -239,7 +241,7 @@ def symbol_events(
 ) -> Events:
     """The events of raw data as the alphabet of a model says that they are read; `how` takes the place of it."""
     said: dict[str, Any] = {"missing": alphabet.missing, "slots": alphabet.slots, "on_map": alphabet.on_map}
-    return read_events(data, reading or Reading(), value_type_of(alphabet), **said | how)
+    return read_events(data, reading or Reading(), value_type_of(alphabet), modelled=True, **said | how)
 
 
 def value_type_of(alphabet: Symbols) -> ValueType:
@@ -289,6 +291,7 @@ class EventColumns:
     clock: bool
     on_map: bool
     beside: tuple[str, ...]
+    modelled: bool
     order: tuple[str, ...] = ()
     why: str = ""
 
@@ -324,7 +327,7 @@ class EventColumns:
         has = "its first line must be a header" if hide else f"it has {', '.join(map(repr, found))}"
         roles = {"user": self.reading.user_columns, "value": self.reading.value_columns, "time": self.order}
         names = " and ".join(option(role) for role, own in roles.items() if set(own) & set(lacking))
-        look = "" if self.name in ("-", FRAME) else f", or see `seqveil inspect {self.name}`"
+        look = "" if self.name in ("-", FRAME) else ", or see what `inspect` finds in it"
         raise DataError(f"{self.name}: no column {what} ({has}); name yours with {names}{look}")
 
     def events(self, table: Table, kind: ValueType, missing: Missing | None, holes: Holes) -> Events:
@@ -376,7 +379,8 @@ class EventColumns:
         if holes == "none" and empty.any():
             ways = ("drop", "hold") if pairs or kind == "number" else ("drop", "hold", "symbol")
             said = " or ".join(option("missing", way) for way in ways)
-            self._refuse(empty, f"column {series.name!r} is empty; say what to do with {said}")
+            remedy = "fit the model again with" if self.modelled else "say what to do with"
+            self._refuse(empty, f"column {series.name!r} is empty; {remedy} {said}")
         self._refuse_odd(series)
         wanted = _type_of(series.filter(~empty), "number" if pairs else kind, text)
         column = series if wanted is None else series.cast(wanted, strict=False)

@@ -23,7 +23,7 @@ from seqveil.core.private import CONTRIBUTION, BoundedCounts
 from seqveil.core.randomness import randomness
 from seqveil.core.times import NOTHING, Slots
 from seqveil.core.words import Line, Result, count, plain
-from seqveil.interfaces.choosing import Choice, CodedEvents, Context, called, choose
+from seqveil.interfaces.choosing import Choice, CodedEvents, Context, choose
 from seqveil.interfaces.files import cuts
 from seqveil.interfaces.files.events import Events, Progress, ValueType, no_symbol, read_events, value_type_of
 from seqveil.interfaces.files.ordering import no_mean
@@ -34,6 +34,7 @@ MANY_CLAMPED = 0.02  # share of events at the edge beyond which the range should
 MANY_SLOTS = 20  # times as many slots as rows, beyond which the unit of times is doubted
 MOST_NUMBERS = 30  # different numbers beyond which they are to be cut
 WAYS = ("bins", "levels", "grid", "cell_metres")  # to cut numbers, points and places
+RULED_OUT = "what nobody did is called impossible, and every account assumes that nobody ever does it"
 _UNITS = ("nothing", "hold")
 
 
@@ -225,7 +226,11 @@ class Fitted(Result):
             ("model", f"{where}{types}order {model.order}, {size}"),
             ("from", taken + " (noisy counts)" * bool(noisy)),
         ]
-        said += [] if self.smoothing is None else [("added", _smoothed(self.smoothing))]
+        if self.smoothing:
+            added = f"{self.smoothing:g} event{'s' * (self.smoothing != 1)}"
+            said.append(("added", f"{added} to each context, spread as all are: nothing is called impossible"))
+        elif self.smoothing == 0:
+            said.append(("added", f"nothing: {RULED_OUT}"))
         if self.pooled:
             said.append(("other", f"{self.pooled} values that too few people have are one symbol, other"))
         if self.clamped:
@@ -244,9 +249,7 @@ class Fitted(Result):
             said.append(("trait", f"{model.trait.name}, by answer (types): {answers}; {left_out}"))
         if choice is not None:
             said += [("compared", line) for line in choice.lines()]
-            said.append(
-                ("context", f"{called(model, choice.taken)}, checked on {choice.taken.people:,} held-out people")
-            )
+            said.append(("context", choice.note))
         raw = "the fit is not private: the model may reveal something about the people it was fitted to"
         return [*said, ("note", origin_in_words(origin) if noisy and origin is not None else raw)]
 
@@ -262,13 +265,6 @@ class Fitted(Result):
         return [
             ("question", f"{asked} {option('bins', 'auto')} cuts them evenly, {option('levels', 20)} by their counts")
         ]
-
-
-def _smoothed(events: float) -> str:
-    """How much a fit was smoothed, and what follows."""
-    if not events:
-        return "nothing: what nobody did is called impossible, and every account assumes that nobody ever does it"
-    return f"{events:g} event{'s' * (events != 1)} to each context, spread as all are: nothing is called impossible"
 
 
 def fit(data: Any, **words: Any) -> MarkovModel:

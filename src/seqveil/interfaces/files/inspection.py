@@ -127,12 +127,12 @@ def inspect(data: Any, *, format: str | None = None, **words: Unpack[ColumnWords
     guess = Guess(table.frame.head(HEAD), Reading().but(**words), table.name)
     events = read_events(table, guess.reading, missing="drop")
     order = next((role.why for role in guess.roles if role.role == "order"), events.taken.why)
-    taken, (people, who) = replace(events.taken, why=order), events.people
+    taken, (people, who) = replace(events.taken, why=order, dropped=0), events.people
     lengths, gaps = np.bincount(who), _gaps(events, who)
     found = Inspection(
         roles=guess.roles,
         reading=asdict(taken),
-        read=taken.sentence,
+        read=replace(taken, missing=0).sentence,  # which are counted with the values
         users=len(people),
         events=int(who.size),
         shortest=int(lengths.min()),
@@ -201,7 +201,10 @@ def _questions(found: Inspection, reading: Reading, on_map: bool) -> list[str]:
     asked, points = [], len(reading.value_columns) == 2
     beside = coordinates_in([role.column for role in found.roles if role.role == "not used"])
     if on_map:
-        asked.append(f"how large shall the cells of the map be? Say it with {option('cell_metres')}")
+        asked.append(
+            f"how large shall the cells of the map be? Say it with {option('cell_metres')}; and plan with "
+            f"{option('distortion', 'metres')} to count errors in metres"
+        )
     elif points:
         asked.append("points need a grid: how fine shall it be? auto cuts about 10 by 10 cells over their bulk")
     elif beside is not None:
@@ -238,8 +241,9 @@ def _options(found: Inspection, events: Events, on_map: bool) -> dict[str, Any]:
     elif isinstance(series, np.ndarray):
         options["grid"] = "auto"
     elif cut:
-        width = 0.0 if found.outliers else _width(series)
-        options |= {"bins": width} if width else {"levels": LEVELS}
+        low, high = np.quantile(series.to_numpy().astype(np.float64), [0.01, 0.99])
+        even = not found.outliers and high > low and math.isfinite(high - low)
+        options |= {"bins": round_near(float(high - low) / LEVELS)} if even else {"levels": LEVELS}
     pools = found.rare > 0 and found.users >= 2 * SHARED and found.values - found.rare >= 2
     return options | ({"other": SHARED} if pools and not found.numbers and not cut else {})
 
@@ -267,10 +271,3 @@ def _cell(points: NDArray[np.float64]) -> float:
 def _span(seconds: float) -> str:
     """A time between two events; `duration` counts no parts of a second."""
     return f"{seconds:.2g} seconds" if 0 < seconds < 1 else duration(seconds)
-
-
-def _width(series: Any) -> float:
-    """A round width that cuts the bulk of the numbers into about `LEVELS` bins; 0 where there is none."""
-    low, high = np.quantile(np.asarray(series.to_numpy(), np.float64), [0.01, 0.99])
-    raw = (high - low) / LEVELS
-    return round_near(float(raw)) if raw > 0 and math.isfinite(raw) else 0.0

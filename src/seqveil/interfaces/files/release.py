@@ -20,7 +20,7 @@ from typing import Any, TypedDict
 import numpy as np
 import polars as pl
 
-from seqveil.core.alphabet import UNKNOWN, WITHHELD, Alphabet, OnMissing, OnUnknown, Symbols
+from seqveil.core.alphabet import UNKNOWN, WITHHELD, Alphabet, OnUnknown, Symbols
 from seqveil.core.bulk import places_within
 from seqveil.core.errors import DataError, InputError, SeqveilError, option
 from seqveil.core.kernel import Ints
@@ -45,7 +45,6 @@ CALL_ROWS = 200_000  # rows of one call
 BATCH_ROWS = 1000  # the same where batches are released: one may take milliseconds
 GROUP, SLOW_GROUP = 2000, 64  # rows of a transaction with a state file, and of batches: a kill takes one back
 INPUT = "release: input"  # the position in a state file: what it was begun with
-THIS_FILE = "the trait's total covers this file only; released elsewhere too, a person's totals add up"
 SEEDED = "seeded, so NOT private: whoever knows the seed can undo the release"
 NOT_KEPT = {"earlier", "erased", "read", "made_public", "model_check", "warnings", "warning"}  # in the side file
 
@@ -56,7 +55,6 @@ class ReleaseWords(TypedDict, total=False):
     user: str | None  # the columns, where they are not those of the file that the model was fitted to
     value: str | None
     time: str | None
-    missing: OnMissing | None  # what to do with rows without a value, where that is not what the model says
     on_unknown: OnUnknown | None  # values outside the alphabet: "error", "nearest", or "hide", a draw from the belief
     format: str | None  # of standard input and output, or of a file whose name does not say it
     meta: FilePath | None  # where to write the side file, if not to OUT.meta.json
@@ -252,8 +250,8 @@ class Run:
         """Release everything, or up to where that fails; then ask the releases whether they fit the model."""
         alphabet, model, how = self._alphabet(), self.setting.model, self.how
         reading = (model.reading or Reading()).but(how.user, how.value, how.time)
-        words: dict[str, Any] = {} if how.missing is None else {"missing": how.missing}
-        words |= {"format": how.format, "clock": self.setting.timed, "holes": "any" if alphabet.hides else "none"}
+        words: dict[str, Any] = {"format": how.format, "clock": self.setting.timed}
+        words["holes"] = "any" if alphabet.hides else "none"
         read = symbol_events(self.data, model.alphabet, reading, **words)
         if how.state is not None:
             self._go_on(read)
@@ -290,8 +288,6 @@ class Run:
                 "the alphabet has an empty value, which in a file would look like a release that says nothing; rename "
                 "it, or leave out withhold"
             )
-        if self.how.missing == "symbol":
-            alphabet.with_missing("symbol")  # refuses it where there is no such symbol
         return alphabet if chosen is None else alphabet.with_policy(chosen)
 
     def _go_on(self, read: Events) -> None:
@@ -400,7 +396,7 @@ class Run:
     def account(self) -> ReleasedFile:
         """What was released, and what that leaked."""
         setting, found = self.setting, self.streams.accounts()
-        disclosed, traits = tuple(self.streams.secrets()), any(secret.kind == "trait" for secret in setting.secrets)
+        disclosed = tuple(self.streams.secrets())
         asked: dict[str, Any] = {}
         if self.check.fits is not None:
             asked = {"doubts": self.check.doubts, "support": self.check.support, "undone": self.check.rejection}
@@ -415,7 +411,7 @@ class Run:
             composition=float(found.epsilon_spent.max(initial=0.0)),
             ldp=float(found.ldp.max(initial=0.0)),
             private=self.private,
-            guarantee="; ".join([writing.guarantee(setting), *([THIS_FILE] if traits else [])]),
+            guarantee="; ".join(promises(setting)),
             warnings=tuple(self._warnings(found)),
             batch=setting.batch,
             exact=not setting.in_batches,
@@ -424,7 +420,7 @@ class Run:
             times=f"{taken.unit} (column {taken.order!r})" if setting.timed else None,
             secrets=disclosed,
             whole_sequence=setting.whole_sequence,
-            made_public=made_public(setting.secrets),
+            made_public=made_public(setting.secrets, setting.model.alphabet.on_map),
             model_check=_held_out(setting.model) if setting.secrets else "",
             words=risk.sentences,
             grade=risk.grade.colour,
@@ -455,13 +451,24 @@ class Run:
     def _facts(self, digest: str) -> Meta:
         """What the side file says."""
         shown, order = plain(asdict(self.account)), self.events.taken.order
-        facts = writing.header(self.setting, self.events.reading, order, self.how.missing, self.how.seed) | self.marks
+        facts = writing.header(self.setting, self.events.reading, order, self.how.seed) | self.marks
         facts |= {name: value for name, value in shown.items() if name not in NOT_KEPT}
         if self.streams.models > 1:  # no receiver can weigh these releases by one model
             facts["models"] = self.streams.models
         if self.account.secrets:
             facts["held_out_check"] = held_out_check(self.setting.model)
         return facts | ({"unfinished": True} if self.failure is not None else {}) | {"digest": digest}
+
+
+def promises(setting: Terms) -> Iterator[str]:
+    """The promise of the policy, and what it assumes of these people."""
+    yield from setting.policy.sentences
+    budget = setting.budget
+    totals = setting.secrets or budget.exact_total is not None or budget.per_window is not None
+    if setting.model.rules_out and totals and setting.mechanism.sound:
+        yield "totals are for people who never do what the model calls impossible"
+    if any(secret.kind == "trait" for secret in setting.secrets):
+        yield "the trait's total covers this file only; released elsewhere too, a person's totals add up"
 
 
 def _held_out(model: MarkovModel) -> str:

@@ -343,6 +343,8 @@ def as_polars(data: Any) -> FilePath | pl.DataFrame | Table:
         raise InputError(f"two columns of the frame are called {twice!r}; rename one of them")
     if kind == "arrow":
         return pl.DataFrame(pl.from_arrow(data))
+    if type(data.index).__name__ == "DatetimeIndex":
+        raise InputError("the index of the frame holds times, and no index is read; make it a column by reset_index()")
     return pl.DataFrame([_from_pandas(data.iloc[:, k], name) for k, name in enumerate(names)])
 
 

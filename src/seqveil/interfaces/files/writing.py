@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from seqveil.core.alphabet import Bins, OnMissing, Symbols
+from seqveil.core.alphabet import Bins, Symbols
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import Reading, replacing
 from seqveil.core.words import Line, Result, cell_text, count, plain
-from seqveil.engine.policy import NO_BOUND, Terms
+from seqveil.engine.policy import Terms
 from seqveil.engine.secrets import SecretTotal
 from seqveil.interfaces.files.events import parted
 from seqveil.interfaces.files.table import FORMATS, FilePath, compressed, file_name, format_of
@@ -33,7 +33,7 @@ FORMAT, EDITION = "seqveil-release", 1
 EPSILON, EVENT, CONFIDENCE = "epsilon", "event", "confidence"  # the columns that the commands add
 BATCH, PATH = "batch", "path"  # those of a release in batches
 SAME_PATH = "-"  # on the rows of a batch after its first: an empty field would look like a damaged one
-CHECK_ON_PEOPLE = "`seqveil attack` tries to break the promise for real people"
+CHECK_ON_PEOPLE = "an attack (`seqveil attack`, in Python `seqveil.attack`) tries the promise on real people"
 TOO_FEW = 20  # releases that are not worth asking
 FEW = ModelCheck.none(f"fewer than {TOO_FEW} releases are too few to speak against it")
 
@@ -151,28 +151,6 @@ def _realised(account: ReleasedFile) -> str:
         return f"{total}, measured, not promised"
     charged = f"composition charges {account.composition:.4g}"
     return f"{total} ({charged}); without any model {cell_text(account.ldp)}{'-LDP' * bool(np.isfinite(account.ldp))}"
-
-
-def guarantee(setting: Terms) -> str:
-    """What the setting promises, in plain words.
-
-    >>> from seqveil import MarkovModel, Policy
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> guarantee(Policy(epsilon=1.0).on(model))[:70]
-    'each release moves what anyone who knows the model believes about a us'
-    """
-    if not setting.mechanism.sound:
-        return (
-            f'none: "{setting.mechanism.name}" is not sound ({setting.mechanism.guarantee}); its true leakage stands '
-            "beside the nominal one"
-        )
-    kept = "; ".join(secret.sentence for secret in setting.secrets)
-    assumed = "; totals are for people who never do what the model calls impossible" * setting.model.rules_out
-    if setting.unbounded:
-        return f"{kept}; {NO_BOUND}{assumed}"
-    text, budget = "; ".join(setting.policy.bounds(setting.in_batches)), setting.budget
-    text += assumed if kept or budget.exact_total is not None or budget.per_window is not None else ""
-    return f"{kept}; and {text}" if kept else text
 
 
 def model_check(
@@ -309,18 +287,17 @@ def load_meta(released: Any, named: FilePath | Mapping[str, Any] | None = None) 
     return dict(meta)
 
 
-def header(setting: Terms, reading: Reading, order: str | None, missing: OnMissing | None, seed: int | None) -> Meta:
+def header(setting: Terms, reading: Reading, order: str | None, seed: int | None) -> Meta:
     """The part of the side file that is known before the first row."""
     from seqveil import __version__
 
-    alphabet = setting.model.alphabet
     return {
         "format": FORMAT,
         "version": EDITION,
         "seqveil": __version__,
         "setting": setting.to_dict(),
         "model": setting.model.fingerprint,
-        "alphabet": alphabet.with_missing(missing or alphabet.missing).to_json(),
+        "alphabet": setting.model.alphabet.to_json(),
         "columns": {"user": reading.user, "value": reading.value, "order": order},
         "seed": seed,
         "private": seed is None,
