@@ -26,7 +26,7 @@ from seqveil.core.kernel import Floats, Ints, slack
 from seqveil.core.secrets.account import ROWS
 from seqveil.core.secrets.ahead import Ahead
 
-SHARE = 0.04  # of ε: how much less than promised the windows of the highest level are asked to keep
+SHARE = 0.01  # of ε: how much less than promised the windows of the highest level are asked to keep
 LEVELS = 10  # 2**10 > LONGEST
 MIXTURES = np.array([0.45, 0.5, 0.55])[:, None, None]  # the α that are tried; β follows
 STRIDE = 16  # of so much of it a search goes on where a window was not covered
