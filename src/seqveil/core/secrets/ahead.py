@@ -442,18 +442,20 @@ def _extremes(joint: Any, tables: Any, own: Any, scales: Any, ratios: Any) -> No
                         if chance > 0.0:
                             np.multiply(tables[v, own[r], s, begin : begin + size], chance, part[:size])
                             np.add(sums[v, :size], part[:size], sums[v, :size])
-            for k in range(size):
-                most, least, seen = 0.0, np.inf, 0
-                for v in range(values):
-                    lift = sums[v, k] * scales[v, begin + k]
-                    if values == 2:
-                        most, least = (lift, least) if v == 1 else (most, lift)
-                    elif scales[v, begin + k] > 0.0:
-                        most, least = max(most, lift), min(least, lift)
-                    seen += 1 if scales[v, begin + k] > 0.0 else 0
-                if seen > 1:
+            low, high = ratios[user, 0], ratios[user, 1]
+            for k in range(begin, begin + size):
+                least, most = sums[0, k - begin] * scales[0, k], sums[1, k - begin] * scales[1, k]
+                seen = scales[0, k] > 0.0 and scales[1, k] > 0.0
+                if values > 2:
+                    least, most, seen = np.inf, 0.0, False
+                    for v in range(values):
+                        if scales[v, k] > 0.0:
+                            lift, seen = sums[v, k - begin] * scales[v, k], seen or least < np.inf
+                            least, most = min(least, lift), max(most, lift)
+                if seen:
                     ratio = most / least if least > 0.0 else np.inf
-                    ratios[user, 0], ratios[user, 1] = min(ratios[user, 0], ratio), max(ratios[user, 1], ratio)
+                    low, high = min(low, ratio), max(high, ratio)
+            ratios[user, 0], ratios[user, 1] = low, high
 
 
 @compiled

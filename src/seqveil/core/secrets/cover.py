@@ -10,9 +10,10 @@ summed over where a stream may stand after a release, is at most 0. If c_T ≤ �
 the mean of what it is one event later, with the same weights. So T is asked about only in its last events, from the
 first one on where this fails.
 
-A and B are the nearest windows on either side that are a multiple of a higher power of two. Level by level they are
-asked to keep a little less than ε, so that covers compose: what is covered by windows that are covered themselves is
-kept too. Some twenty windows are left of 1,000 under a chain, some hundred under a mixture of chains.
+A and B are the nearest windows on either side that are a multiple of a higher power of two; B may be the last window
+there is, and where there is no A it is B alone. Level by level they are asked to keep a little less than ε, so that
+covers compose: what is covered by windows that are covered themselves is kept too. Some ten windows are left of 1,000
+under a chain, some hundred under a mixture of chains.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Cover:
     def __init__(self, plan: Ahead) -> None:
         limit, values = plan.limit or plan.longest, plan.values
         windows, self._open = np.arange(limit + 1), plan.open
-        levels = np.array([(k & -k).bit_length() - 1 for k in range(limit + 1)])
+        levels = np.array([(k & -k).bit_length() - 1 for k in range(limit)] + [LEVELS])  # the last is above all
         self.epsilons = plan.aim * (1.0 - SHARE * levels / LEVELS)
         self.asked_for = np.full(limit + 1, limit)
         self._first, self._second = pairs(values, plan.secret.sides)
@@ -65,7 +66,7 @@ class Cover:
         """Find the event for all windows of a level: next to where it was for the last one."""
         events = apart  # left of the window, where its neighbour below ends
         for window in windows.tolist():
-            if window <= apart or window + apart >= len(self.asked_for):
+            if window == 0:
                 continue
             while events < window and not self._covered(window, apart, events):
                 events += 1 + events // STRIDE
@@ -76,7 +77,9 @@ class Cover:
 
     def _covered(self, window: int, apart: int, left: int) -> bool:
         """Whether its neighbours cover a window that has so many events left; all that errors may be on top."""
-        below, above = (np.subtract(*self._sides(window + way, left + way)) for way in (-apart, apart))
+        further = min(apart, len(self.asked_for) - 1 - window)
+        above = np.subtract(*self._sides(window + further, left + further))
+        below = np.subtract(*self._sides(window - apart, left - apart)) if window > apart else np.zeros_like(above)
         plus, minus = self._sides(window, left)
         rest = (plus - minus) + self._room * (plus + minus) - MIXTURES * below
         with np.errstate(divide="ignore", invalid="ignore"):

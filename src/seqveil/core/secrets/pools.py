@@ -139,12 +139,15 @@ def _taken(mass: Any, secret: Any, lo: float, hi: float, size: int, taken: Any) 
 
 
 @compiled
-def _respond(mass: Any, secret: Any, n: int, rows: int, lo: float, hi: float, mu: float, nu: float, moved: Any) -> Any:
+def _respond(
+    mass: Any, secret: Any, n: int, rows: int, lo: float, hi: float, mu: float, nu: float, moved: Any, at: Any,
+    order: Any,
+) -> Any:  # fmt: skip
     """The best answer of every label to the prices: which share of each source is moved, as cover of (1) or of (2).
 
-    Gives the mass that is moved, and by how much it misses (1) and (2).
+    Gives the mass that is moved, and by how much it misses (1) and (2). `at` and `order` (M,) are room to sort in.
     """
-    size, at, order = n * rows, reals(rows), wholes(rows)
+    size = n * rows
     total, first, second = 0.0, 0.0, 0.0
     for y in range(n):
         over, under = 0.0, 0.0
@@ -199,12 +202,12 @@ def _least_moved(mass: Any, secret: Any, n: int, rows: int, lo: float, hi: float
     The simplex method on min Σ w C with Σ w G1 ≤ 0, Σ w G2 ≤ 0, Σ w = 1 over the answers (C, G1, G2) to prices; the
     basis holds three of them or of the slacks, `inverse` its inverse.
     """
-    size, scales = n * rows, reals(2)
+    size, scales, at, order = n * rows, reals(2), reals(rows), wholes(rows)
     scales[0], scales[1] = TINY, TINY
     for z in range(size):
         scales[0] += abs(secret[z] - hi * mass[z])
         scales[1] += abs(secret[z] - lo * mass[z])
-    cost, first, second = _respond(mass, secret, n, rows, lo, hi, 0.0, 0.0, moved)
+    cost, first, second = _respond(mass, secret, n, rows, lo, hi, 0.0, 0.0, moved, at, order)
     if first <= 0.0 and second <= 0.0:
         return
     held, answer = reals(6 * size), moved
@@ -222,13 +225,13 @@ def _least_moved(mass: Any, secret: Any, n: int, rows: int, lo: float, hi: float
     weights[0], weights[1], weights[2], costs[1], costs[2] = 1.0, -first, -second, 0.0, 0.0
     for k in range(2 * size, 6 * size):
         held[k] = 0.0
-    column, step = reals(3), reals(3)
+    column, step, duals = reals(3), reals(3), reals(3)
     for _ in range(STEPS):
-        duals = reals(3)
         for k in range(3):
             duals[k] = costs[0] * inverse[k] + costs[1] * inverse[3 + k] + costs[2] * inverse[6 + k]
         mu, nu = max(0.0, -duals[0]), max(0.0, -duals[1])
-        cost, first, second = _respond(mass, secret, n, rows, lo, hi, mu / scales[0], nu / scales[1], answer)
+        mu_first, nu_second = mu / scales[0], nu / scales[1]
+        cost, first, second = _respond(mass, secret, n, rows, lo, hi, mu_first, nu_second, answer, at, order)
         column[0], column[1], column[2] = first / scales[0], second / scales[1], 1.0
         slack = duals[0] > NEAR or duals[1] > NEAR
         if slack:
@@ -541,7 +544,9 @@ def _beginning_with(
             if not done[w]:
                 _released_as(yes[w], n, rows, parts, shares, spread, secret)
                 need = _broken(mass, secret, low[w], high[w], n, 1)
-                if need > most and need > ROUNDING * (low[w] if low[w] > 0.0 else high[w]):
+                if need <= ROUNDING * (low[w] if low[w] > 0.0 else high[w]):
+                    done[w] = 1  # what later turns do to labels inside a box leaves them there
+                elif need > most:
                     window, most = w, need
                     for y in range(n):
                         chosen[y] = secret[y]
@@ -586,8 +591,11 @@ def keeping(
     first, later = wholes(n), wholes(n)
     count = _alike(shares, n, rows, parts, first, later)
     sums, cells, part, own = reals(len(promised) * n), wholes(size), reals(rows), wholes(rows)
+    truthful, weights = reals(size), reals(size)
     for k in range(len(promised) * n):
         sums[k] = 0.0
+    for z in range(size):
+        truthful[z] = float(int(shares[z] * ONE))
     for k in range(count):
         if not _rounded(shares, spread, first[k], n, rows, parts, ratio, cells, big, left):
             return 0
@@ -600,6 +608,8 @@ def keeping(
             if not _dialled(cells, own, x, n, rows, ratio):
                 return 0
             x = later[x]
+        for z in range(size):
+            weights[z] = float(cells[z])
         for i in range(len(promised)):
             row = promised[i]
             for m in range(rows):
@@ -608,11 +618,12 @@ def keeping(
             while x >= 0:
                 for m in range(rows):
                     part[m] += row[m * n + x]
-                    sums[i * n + x] += row[m * n + x] * float(int(shares[m * n + x] * ONE))
+                    sums[i * n + x] += row[m * n + x] * truthful[m * n + x]
                 x = later[x]
             for m in range(rows):
-                for y in range(n):
-                    sums[i * n + y] += part[m] * float(cells[m * n + y])
+                if part[m] != 0.0:
+                    for y in range(n):
+                        sums[i * n + y] += part[m] * weights[m * n + y]
     for k in range(len(promised) * n):
         if sums[k] > 0.0:
             return 0
@@ -685,7 +696,8 @@ def rounded_at(shares: Any, spread: Any, x: int, y: int, n: int, rows: int, part
     for m in range(rows):
         weight = 0.0
         for part in range(parts):
-            weight += shares[(part + 1) * size + m * n + x] * spread[part * n + y]
+            share = shares[(part + 1) * size + m * n + x]
+            weight += share * spread[part * n + y] if share > 0.0 else 0.0
         here[m] = weight * ONE
         least = here[m] if least < 0.0 else min(least, here[m])
         largest = max(largest, here[m])
