@@ -23,6 +23,7 @@ from seqveil import MarkovModel, secrets
 from seqveil.core.alphabet import Alphabet
 from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets.declared import Compiled
+from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy, Terms
 from seqveil.engine.streams import CodeStreams
 from seqveil.evaluate.attack import Finding, attack_secret
@@ -136,6 +137,10 @@ def releases(
         name = f"guarded, {TYPES} types, side information {dial:g}"
         terms = Policy(secrets=[secret], side_information=dial).on(types)
         yield Attacked(name, people, secret, partial(streams, terms))
+    total = Policy(epsilon=epsilon, budget=Budget(total=epsilon)).on(types)
+    yield Attacked(f"optimal, {TYPES} types, a total of {epsilon:g}", people, secret, partial(streams, total))
+    each = Policy(epsilon=1.0).on(types)
+    yield Attacked(f"optimal, {TYPES} types, 1 a click (promises less)", people, secret, partial(streams, each))
 
 
 def other_people(chain: MarkovModel) -> MarkovModel:

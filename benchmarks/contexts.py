@@ -71,7 +71,7 @@ def table(streams: Streams) -> list[Row]:
         checks.append(check(model, streams.users[held & short], streams.codes[held & short], context))
         rows.append({"context": name, "fit_seconds": spent, "types": model.types, **asdict(checks[-1])})
     print(f"\n{streams.about}; {np.unique(streams.people).size:,} people, {checks[0].people:,} streams held out")
-    head, *lines = Choice(model, max(checks, key=lambda row: row.log_likelihood), checks).lines()
+    head, *lines = Choice(model, max(checks, key=lambda row: row.log_likelihood), checks, "").lines()
     print(f"  {head:<100}   types, seconds to fit")
     for line, row in zip(lines, rows, strict=True):
         print(f"  {line.replace('  taken', '  best'):<107}{row['types']:>3}{row['fit_seconds']:>7.1f}", flush=True)
