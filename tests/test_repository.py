@@ -42,7 +42,7 @@ def test_no_class_name_stands_twice():
     assert sorted({name for name in names if names.count(name) > 1}) == []
 
 
-MOST = {"lines": 37_100, "files": 148, "functions": 2_281, "lines of tests": 26_000, "words": 42_000}
+MOST = {"lines": 37_300, "files": 148, "functions": 2_296, "lines of tests": 26_020, "words": 42_070}
 
 
 def test_nothing_grows_unnoticed():

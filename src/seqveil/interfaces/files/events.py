@@ -26,7 +26,8 @@ from seqveil.interfaces.files import ordering
 from seqveil.interfaces.files.table import FRAME, FilePath, Table, file_name, read_table
 
 Progress = Callable[..., None]  # called with how many more rows are done, and how many there are
-ValueType = Literal["auto", "text", "number"]
+ValueType = Literal["auto", "text", "number", "whole", "truth"]
+TRUTH = {"true": True, "false": False}
 Holes = Literal["none", "empty", "any"]  # values that may be missing: none, those of empty fields, any unreadable one
 
 PLACE = (("latitude", "lat"), ("longitude", "lon", "lng"))  # what the columns of places are called
@@ -246,11 +247,13 @@ def symbol_events(
 
 def value_type_of(alphabet: Symbols) -> ValueType:
     """How to read a value column so that its values compare with the alphabet's."""
-    if isinstance(alphabet, Alphabet) and all(type(value) is str for value in alphabet.values):
-        return "text"
+    kinds = {type(value) for value in alphabet.values} if isinstance(alphabet, Alphabet) else set()
+    if kinds in ({str}, {bool}):
+        return "text" if kinds == {str} else "truth"
     points = alphabet.points
-    exact = points is not None and float(np.abs(points).max()) < 2.0**53
-    return "number" if exact else "auto"
+    if points is not None and float(np.abs(points).max()) < 2.0**53:
+        return "number"
+    return "whole" if kinds == {int} else "auto"
 
 
 def coordinates_in(found: Sequence[str], pair: Sequence[Sequence[str]] = PLACE) -> tuple[str, str] | None:
@@ -382,8 +385,7 @@ class EventColumns:
             remedy = "fit the model again with" if self.modelled else "say what to do with"
             self._refuse(empty, f"column {series.name!r} is empty; {remedy} {said}")
         self._refuse_odd(series)
-        wanted = _type_of(series.filter(~empty), "number" if pairs else kind, text)
-        column = series if wanted is None else series.cast(wanted, strict=False)
+        column = _read_as("number" if pairs else kind, series, empty, text)
         bad = column.is_null() | (~column.is_finite() if column.dtype.is_float() else False)
         if holes == "any":
             empty = bad
@@ -402,13 +404,37 @@ class EventColumns:
         raise DataError(f"{self.name}: row {int(where.arg_max() or 0) + 1}: {problem}")
 
 
+def _read_as(kind: ValueType, series: pl.Series, empty: pl.Series, text: bool) -> pl.Series:
+    """A column of values as an alphabet has them, null for what is none.
+
+    But for "auto", which is for files that no model says how to read, nobody's value decides how another is read.
+    """
+    if kind == "truth":
+        return _spelled(series).str.to_lowercase().replace_strict(TRUTH, default=None, return_dtype=pl.Boolean)
+    if kind == "whole":
+        return _spelled(series).cast(pl.Int64, strict=False)
+    if kind == "text":
+        return _spelled(series)
+    wanted = _type_of(series.filter(~empty), kind, text)
+    return series if wanted is None else series.cast(wanted, strict=False)
+
+
+def _spelled(series: pl.Series) -> pl.Series:
+    """Values as text, whole numbers without a point: beside one of 2.5 the others are floats as well."""
+    if not series.dtype.is_float():
+        return series.cast(pl.String)
+    whole = series.cast(pl.Int64, strict=False)
+    text = pl.when(whole.cast(pl.Float64) == series).then(whole.cast(pl.String)).otherwise(series.cast(pl.String))
+    return pl.select(text.alias(series.name)).to_series()
+
+
 def _type_of(filled: pl.Series, kind: ValueType, text: bool) -> Any:
     """What to read values as; None for the type that the file gives them."""
     if filled.dtype == pl.Boolean:
         return None  # true is no number
     if kind == "number":
         return pl.Float64
-    if kind == "text" or filled.dtype in (pl.Categorical, pl.Enum):
+    if filled.dtype in (pl.Categorical, pl.Enum):
         return pl.String
     if not text:
         return pl.Float64 if filled.dtype.is_decimal() else None

@@ -6,6 +6,7 @@ file can say better.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,7 @@ VALUES = (
 )
 CALENDAR = ("year", "month", "week", "day", "weekday", "hour", "minute", "second")  # parts of a time, coarsest first
 POINTS = (("x",), ("y",))
+DATA = re.compile(r"[-+]?\d[\d.,:/ TZ+-]*")  # a number or a time, which no column is called
 OTHERS = 3  # columns that are named beside one that was guessed
 
 
@@ -51,6 +53,7 @@ class Guess:
         if named := {*given.user_columns, *given.value_columns, *given.time_columns} & {*listed}:
             raise DataError(f"{file}: column {min(named)!r} holds lists; write a row for each event")
         self.head, self.file = head.drop(listed), file
+        self._refuse_no_header(given)
         self.questions: list[str] = []
         self._taken: dict[str, Role] = {}
         usual = Reading()
@@ -65,6 +68,20 @@ class Guess:
         unused = {name: "it holds lists" if name in listed else "nothing else is needed" for name in head.columns}
         self.roles = [self._taken.get(name, Role(name, "not used", why)) for name, why in unused.items()]
 
+    def _refuse_no_header(self, given: Reading) -> None:
+        """Where a CSV has no header its names are somebody's row, which nothing may show."""
+        names, named = self.head.columns, {*given.user_columns, *given.value_columns, *given.time_columns}
+        data = [name for name in names if DATA.fullmatch(name) or (self.head[name].cast(pl.String) == name).any()]
+        if data and not named & {*names} and not self._known():
+            raise DataError(
+                f"{self.file}: the first line must be a header and looks like data, so its names are not shown; add "
+                "one, such as user,time,value"
+            )
+
+    def _known(self) -> object:
+        names = self.head.columns
+        return _by_name(names, (*PEOPLE, *VALUES, *ORDERS, *CALENDAR, "x", "y")) or coordinates_in(names)
+
     def _take(self, names: Sequence[str], role: str, why: str) -> str:
         self._taken.update({name: Role(name, role, why) for name in names if name in self.head.columns})
         return ",".join(names)
@@ -75,8 +92,9 @@ class Guess:
     def _has(self) -> str:
         """The columns there are; where no name is known, a CSV may have no header, and they are somebody's data."""
         names = self.head.columns
-        known = _by_name(names, (*PEOPLE, *VALUES, *ORDERS, *CALENDAR, "x", "y")) or coordinates_in(names)
-        return f"it has {_listed(names)}" if known else f"it has {len(names)}; the first line of a CSV must be a header"
+        if self._known():
+            return f"it has {_listed(names)}"
+        return f"it has {len(names)}; the first line of a CSV must be a header"
 
     def _user(self) -> str:
         person = _by_name(self._free(), PEOPLE)

@@ -105,19 +105,21 @@ def seconds(order: pl.Series | None, keys: list[pl.Series], counts: bool, row: R
             bad = row(int(wrong.argmax()))
             raise DataError(f"{name}: row {bad}: column {order.name!r} must hold times before the year 5138; mend it")
         return numbers
+    numbers = order.to_numpy() / (1000.0 if clock.says_milliseconds(order.name) else 1.0)
     try:
-        found = clock.seconds(order.to_numpy())
+        found = clock.seconds(numbers)
     except InputError as error:
         bad, said = row(int(error.position)), str(error).partition(": ")[2]
         raise DataError(f"{name}: row {bad}: {said}") from None
-    return found / 1000.0 if _power(order) == -1 else found
+    return found
 
 
 def _power(order: pl.Series) -> int:
     """Which power of a thousandth of a second numbers are in since 1970; -1 for milliseconds since anything, which a
-    column says by its name."""
-    power = int(clock.powers(np.abs(order.cast(pl.Float64).to_numpy()).max(keepdims=True))[0])
-    return -1 if power == 0 and clock.says_milliseconds(order.name) else power
+    column says by its name alone: no one row decides how all others are read."""
+    if clock.says_milliseconds(order.name):
+        return -1
+    return int(clock.powers(np.abs(order.cast(pl.Float64).to_numpy()).max(keepdims=True))[0])
 
 
 def holds_no_times(order: pl.Series) -> bool:

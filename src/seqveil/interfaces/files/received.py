@@ -21,6 +21,7 @@ from seqveil.core.errors import DataError, InputError, ModelError, option
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel, Reading
 from seqveil.engine.batches import decode_path, encode_path
+from seqveil.engine.blocks import HELD
 from seqveil.engine.policy import OTHER_MODEL, Terms, policy_of, saved_terms
 from seqveil.engine.stream import NOTHING
 from seqveil.interfaces.files import writing
@@ -149,7 +150,8 @@ class Received:
         missed = skipped.astype(np.int64)
         owner = np.repeat(np.arange(counted.size), missed + 1)
         at = np.cumsum(missed + 1) - 1
-        codes, rows, epsilons = np.full(owner.size, NOTHING), np.full(owner.size, -1), np.full(owner.size, np.nan)
+        codes, rows = np.full(owner.size, NOTHING), np.full(owner.size, -1)
+        epsilons = np.full(owner.size, HELD if self.setting.in_blocks else np.nan)
         codes[at], rows[at], epsilons[at] = self.codes, np.arange(counted.size), self.epsilons
         times = self.times
         if times is not None:

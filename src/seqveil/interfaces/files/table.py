@@ -264,9 +264,10 @@ class TableReader:
                 row = next(k for k, value in enumerate(values, 1) if isinstance(value, list | dict))
                 self.refuse(f"row {row}: column {name!r} holds a list or an object; write a row for each event")
             return pl.Series(name, [None] * len(values), pl.List(pl.String))
-        if (len(kinds) > 1 and kinds != {int, float}) or any(type(each) is int and abs(each) >> 63 for each in values):
-            texts = (each if each is None or isinstance(each, str) else json.dumps(each) for each in values)
-            return pl.Series(name, list(texts), pl.String)
+        exact = 53 if float in kinds else 63  # bits of a whole number that its column keeps
+        mixed = len(kinds) > 1 and kinds != {int, float}
+        if mixed or any(type(each) is int and abs(each) >> exact for each in values):
+            return pl.Series(name, list(map(_json_text, values)), pl.String)
         return pl.Series(name, values, strict=False)
 
     def parquet(self, source: FilePath | io.BytesIO) -> Table:
@@ -285,6 +286,13 @@ class TableReader:
         scan = attempt(lambda: pl.scan_parquet(place, glob=False, hive_partitioning=False))
         keep = self.chosen(list(attempt(scan.collect_schema)))
         return Table(self.name, "Parquet", attempt(scan.select(keep).collect))
+
+
+def _json_text(value: Any) -> str | None:
+    """A value as text, whole numbers without a point, whatever stands beside it."""
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def separator_of(block: bytes, wanted: Sequence[str], usual: str) -> str | None:
