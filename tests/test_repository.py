@@ -42,7 +42,7 @@ def test_no_class_name_stands_twice():
     assert sorted({name for name in names if names.count(name) > 1}) == []
 
 
-MOST = {"lines": 37_300, "files": 148, "functions": 2_296, "lines of tests": 26_020, "words": 42_070}
+MOST = {"lines": 37_300, "files": 148, "functions": 2_296, "lines of tests": 26_020, "words": 42_180}
 
 
 def test_nothing_grows_unnoticed():

@@ -577,7 +577,7 @@ def conflicts(p: Policy) -> Iterator[str]:
     if any(secret.epsilon is None for secret in p.secrets):
         yield "a declared secret has no epsilon, and nothing is released without one; say it, for instance epsilon=0.5"
     if kept and (p.batch != 1 or p.budget.limited):
-        yield "declared secrets take no batch and no budget: each secret has its own total, for the whole stream"
+        yield "declared secrets take no batch and no budget: each secret has its own total, for its window"
     if blocks and (p.batch != 1 or p.withhold or kept or p.observers):
         yield (
             "a block takes no batch, secrets, observers or withhold: its ε is one promise for all its events; drop one"
