@@ -23,18 +23,15 @@ from seqveil.engine.stream import UNKNOWN, State, Terms, allowance, drawn, ldp_c
 
 
 def step(
-    setting: Terms, state: State, codes: Ints, randomness: Randomness, time: float | None = None
+    setting: Terms, state: State, codes: Ints, randomness: Randomness, times: Floats | None = None
 ) -> tuple[Sent | None, State]:
-    """Release one user's batch and charge it; the batch may be shorter than the setting's.
+    """Release one user's batch and charge it; None where the budget is spent and its policy is to stop.
 
-    A short batch is usually the last of its stream, and may stand anywhere: belief and account go on by the symbols
-    that it has. It costs the ε of a whole one, and its length is public, so what decides the length must be public too.
-
-    Nothing is sent (None) where the budget is spent and its policy is to stop.
+    The batch may be shorter than the setting's: it costs as much, and what decides its length must be public.
 
     *Guarantee*: for a sound mechanism the lifts of all batches are within the ε used, in or out of the model's
-    support, and a budget is never passed. The same holds of a batch with values outside the alphabet (UNKNOWN), as it
-    is released like one of a distribution over batches (`hidden`); if all of them are, its lift is 1.
+    support, and a budget is never passed. The same holds of a batch with values outside the alphabet (UNKNOWN, see
+    `hidden`).
     """
     truth = raw_codes(codes, setting.model.n)
 
@@ -42,17 +39,15 @@ def step(
         """Draw for the truth, where what is outside the alphabet has been replaced."""
         return mechanism.draw(batch, hidden(setting, state, truth, randomness), randomness)
 
-    return _advance(setting, state, truth.size, send, time)
+    return _advance(setting, state, truth.size, send, times)
 
 
 def hidden(setting: Terms, state: State, codes: Ints, randomness: Randomness) -> Ints:
     """The batch to draw for: each UNKNOWN is replaced by a symbol of the chain, given the releases so far and the
     symbols before it in the batch, by one more draw of the event.
 
-    The release is then a mixture of rows Q(·|x'), over batches x' that agree with the known symbols, with weights that
-    depend on these and on public things alone. A mixture lies between the rows it is made of, so every bound on the
-    lifts of all batches, and on the ratio of any two, holds for it. A batch of nothing but UNKNOWN is drawn from the
-    public distribution of batches: its release is one from the marginal, of lift 1.
+    The release is then a mixture of rows Q(·|x'), over batches x' that agree with the known symbols, so every bound on
+    the lifts of all batches, and on the ratio of any two, holds for it. Of nothing but UNKNOWN the lift is 1.
     """
     if not (codes == UNKNOWN).any():
         return codes
@@ -66,10 +61,10 @@ def hidden(setting: Terms, state: State, codes: Ints, randomness: Randomness) ->
 
 
 def observe(
-    setting: Terms, state: State, path: tuple[int, ...] | None, length: int, time: float | None = None
+    setting: Terms, state: State, path: tuple[int, ...] | None, length: int, times: Floats | None = None
 ) -> tuple[Sent | None, State]:
     """The same step as a receiver sees it: the path (None: nothing was sent) is given, nothing private is needed."""
-    sent, after = _advance(setting, state, length, lambda mechanism, batch: mechanism.read(batch, path or ()), time)
+    sent, after = _advance(setting, state, length, lambda mechanism, batch: mechanism.read(batch, path or ()), times)
     if (sent is None) != (path is None):
         raise DataError("a batch stands where the budget allows none, or is missing; check epsilon and budget")
     return sent, after
@@ -123,14 +118,12 @@ def filtered(setting: Terms, sent: Sequence[Sent | None]) -> Floats:
 
 
 def _advance(
-    setting: Terms, state: State, length: int, send: Callable[[BatchMechanism, Batch], Sent], time: float | None
+    setting: Terms, state: State, length: int, send: Callable[[BatchMechanism, Batch], Sent], times: Floats | None
 ) -> tuple[Sent | None, State]:
     took_step(length)
     if not 1 <= length <= setting.batch:
         raise InputError(f"expected a batch of 1 to {setting.batch} symbols, got {length}")
-    stamp = None if time is None else np.array([time])
-    now = moment(setting, state, stamp)
-    epsilons, gone = allowance(setting, state, stamp)
+    now, (epsilons, gone) = moment(setting, state, times), allowance(setting, state, times)
     if gone[0] and setting.budget.when_spent == "stop":
         states = state.states
         for _ in range(length):
@@ -154,4 +147,4 @@ def _advance(
     account = state.account.charge_batch(most, least)
     account = account.blur(filtering.lost(setting.model, state.states, length, states))
     spent, ldp = state.spent + epsilons, state.ldp + ldp_cost(setting, epsilons)
-    return sent, State(states, state.steps + 1, spent, account, window, ldp, state.first)
+    return sent, State(window, states, state.steps + 1, spent, account, ldp, state.first)

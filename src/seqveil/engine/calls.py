@@ -1,5 +1,5 @@
-"""The users at work, and one call: their states in arrays, one row each, as many as fit, while the others wait in the
-store; which of a call's events are new, what is drawn for them, and what comes of it for the caller and the store.
+"""The users at work, as many as fit, and one call: which of its events are new, what is drawn for them, and what comes
+of it for the caller and the store.
 """
 
 from __future__ import annotations
@@ -16,15 +16,12 @@ from numpy.typing import NDArray
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import larger_side
-from seqveil.core.mechanisms import Sent
 from seqveil.core.randomness import KeyedRandomness, Randomness, User, rows
 from seqveil.core.secrets import SecretTrackers
-from seqveil.engine import batches, blocks, packing, stream
-from seqveil.engine.blocks import Made, ReleasedInBlocks
+from seqveil.engine import blocks, packing, stream
 from seqveil.engine.store import (
     EARLIER,
     ERASED,
-    GAP,
     NEW,
     Entry,
     Erased,
@@ -68,42 +65,35 @@ class Live:
 
     def __init__(self, history: Sequence[Terms], store: StateStore, memory: int) -> None:
         self._history, self._setting, self._store = history, history[-1], store
-        sizes: list[int] = []
-        State.start(self._setting).mapped(lambda part: sizes.append(part.nbytes))
-        width, self._epoch = sum(sizes), 0.0
-        if self._setting.trackers is not None:  # whose accounts grow to about twice as much
-            width += 2 * packing.account_numbers(self._setting.trackers).nbytes
-        if store.durable:
-            self._epoch = packing.epoch_of(store.salt)
-        self._room = max(1, memory // (2 * width + BESIDE)) if store.durable else sys.maxsize
+        width = len(packing.pack(State.start(self._setting), 0.0))
+        self._epoch = packing.epoch_of(store.salt) if store.durable else 0.0
+        self._room = max(1, memory // (3 * width + BESIDE)) if store.durable else sys.maxsize
         self.together = max(1, LARGE // width)  # users who take a step at once
         self.state = State.start(self._setting, 0)
-        self._ids, self._released, self._used = (np.zeros(0, np.int64) for _ in range(3))
+        self._ids, self._released = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._names: list[User] = []  # of each slot that was ever taken
         self._slot: dict[User, int] = {}
         self._free: list[int] = []
-        self._now = 0
 
     def __len__(self) -> int:
         return len(self._slot)
 
     def enter(self, names: Sequence[User]) -> Slots:
         """The slots of these users, made live where they are not."""
-        self._now += 1
         slots = list(map(self._slot.get, names))
         if None in slots:
-            known = np.array([slot for slot in slots if slot is not None], np.intp)
-            self._used[known] = self._now  # not to be put aside now
-            self._admit(list(dict.fromkeys(name for name, at in zip(names, slots, strict=True) if at is None)))
+            new = list(dict.fromkeys(name for name, at in zip(names, slots, strict=True) if at is None))
+            if len(self) + len(new) > self._room:  # all others leave, and come back one by one
+                busy = set(names)
+                self._forget([name for name in self._slot if name not in busy])
+            self._admit(new)
             slots = list(map(self._slot.get, names))
-        found = np.array(slots, np.intp)
-        self._used[found] = self._now
-        return found
+        return np.array(slots, np.intp)
 
-    def undo(self, names: Sequence[User], moved: bool = True) -> None:
-        """After a call that failed: what has moved may be ahead of a durable store, which is then read again."""
+    def undo(self, names: Sequence[User]) -> None:
+        """After a call that failed: what is live may be ahead of a durable store, which is then read again."""
         new = [name for name in names if name in self._slot and self._ids[self._slot[name]] == NEW]
-        self._forget(names if moved and self._store.durable else new)
+        self._forget(names if self._store.durable else new)
 
     def _forget(self, names: Sequence[User]) -> None:
         self._free += [self._slot.pop(name) for name in dict.fromkeys(names) if name in self._slot]
@@ -126,19 +116,13 @@ class Live:
                 back.setdefault(len(row.state), []).append((slot, row))
         for group in back.values():
             at, known = np.array([slot for slot, _ in group], np.intp), [row for _, row in group]
-            if self._store.durable:
-                self.state.put(at, packing.unpack(self._setting, known))
-            else:  # memory has adopted another model
-                self.state.put(at, replayed(self._history, [list(self._store.releases(row)) for row in known]))
+            self.state.put(at, packing.unpack(self._setting, known))
             for slot, row in group:
                 self._find_private(slot, row)
 
     def _find_private(self, slot: int, row: UserRow) -> None:
-        """What is private of a user who comes back is opened; the bit of a block follows from the key.
-
-        Where nothing was sealed, kernels go by symbol alone from the next event on. A block that was begun in another
-        epoch has lost its bit, and is cut.
-        """
+        """What is private of a user who comes back is opened; where nothing was sealed, kernels go by symbol alone. A
+        block that was begun in another epoch has lost its bit, and is cut."""
         sealing, memory, at = self._store.sealing, self.state.private.memory, np.array([slot])
         if memory is not None:
             memory[slot] = LOST
@@ -161,34 +145,20 @@ class Live:
         self.state.put(np.array([slot], np.intp), packing.returned(self._setting, row, stub))
 
     def _claim(self, names: list[User]) -> Slots:
-        """Free slots for these users; where there is no room, those who were here longest ago leave."""
-        lacking, size = len(self._slot) + len(names) - self._room, len(self._names)
-        if lacking > 0:
-            taken = np.array(list(self._slot.values()), np.intp)
-            idle = taken[self._used[taken] < self._now]
-            leaving = idle[np.argsort(self._used[idle], kind="stable")][: max(lacking, self._room // 8)]
-            self._forget([self._names[k] for k in leaving.tolist()])
-        missing = len(names) - len(self._free)
+        """Free slots for these users."""
+        size, missing = len(self._names), len(names) - len(self._free)
         if missing > 0:
             more = max(missing, min(self._room - size, max(size, 64)))
             self.state = self.state.join(State.start(self._setting, more))
-            self._ids, self._released, self._used = (
-                np.concatenate([each, np.zeros(more, np.int64)]) for each in (self._ids, self._released, self._used)
+            self._ids, self._released = (
+                np.concatenate([each, np.zeros(more, np.int64)]) for each in (self._ids, self._released)
             )
             self._free += range(size + more - 1, size - 1, -1)
             self._names += [""] * more
         slots = [self._free.pop() for _ in names]
         for name, slot in zip(names, slots, strict=True):
-            self._names[slot], self._slot[name], self._used[slot] = name, slot, self._now
+            self._names[slot], self._slot[name] = name, slot
         return np.array(slots, np.intp)
-
-    def recall(self, before: Live) -> None:
-        """Take over what is private of those who were live before another model was adopted: no store in memory has
-        it."""
-        if before.state.private.memory is not None:
-            slots, known = self.enter(list(before._slot)), before.state.private.memory
-            if self.state.private.memory is not None:
-                self.state.private.memory[slots] = known[np.array(list(before._slot.values()), np.intp)]
 
     # what calls do with them
 
@@ -229,17 +199,13 @@ class Live:
 
     def adopted(self, names: Sequence[User]) -> Iterator[tuple[Entry, int]]:
         """What the store has to keep of these users so that the last terms of the history are theirs; nothing is live.
-
-        With it comes how many of them are past a total under the last model: that of the budget, or a secret's ε.
-        Belief, leakage and the accounts of secrets become those that the last model gives to the kernels that were
-        drawn from. Σε and the LDP level are the same under any model.
-        """
+        And how many of them are past a total under the last model: that of the budget, or a secret's ε."""
         for at in range(0, len(names), TOGETHER):
             some = list(names[at : at + TOGETHER])
             rows = [row for row in self._store.find(some) if row is not None]
             state = replayed(self._history, [list(self._store.releases(row)) for row in rows])
             state = replace(state, spent=np.array([row.spent for row in rows]), ldp=np.array([row.ldp for row in rows]))
-            states = packing.pack(state, self._epoch) if self._store.durable else b""
+            states = packing.pack(state, self._epoch)
             ledger = np.array([row.id for row in rows]), some, np.array([row[1:3] for row in rows], np.int64)
             sealed = [row.sealed for row in rows]
             entry = Entry(*ledger, _figures(state, slice(None)), states, sealed, 0, *NO_RELEASES)
@@ -261,10 +227,8 @@ def _beyond(setting: Terms, state: State) -> int:
 
 
 def replayed(history: Sequence[Terms], streams: Sequence[Sequence[Stored]]) -> State:
-    """The states under the last of these terms that releases imply, one row a stream, as any receiver computes them.
-
-    Each release is taken in by the column of the kernel that it was drawn from: that of the terms it was made on, at
-    the state that they had come to. So whichever model chose the kernels, what was released is weighed by the last one.
+    """The states under the last of these terms that releases imply, one row a stream: each release is taken in by the
+    column of the kernel that it was drawn from, that of the terms it was made on, at the state that they had come to.
     """
     states = [State.start(terms, len(streams)) for terms in history]
     for row, stored in ((row, kept[0]) for row, kept in enumerate(streams) if kept and kept[0].code == ERASED):
@@ -297,8 +261,8 @@ def replayed(history: Sequence[Terms], streams: Sequence[Sequence[Stored]]) -> S
 class OutOfOrder(InputError):
     """A sequence number that leaves others out, under the policy that refuses this.
 
-    `position` is the event's place in the call, `upcoming` the number that its user's event there had to have. `all`
-    are those of every such event of the call, this one first.
+    `position` is the event's place in the call, `upcoming` the number that it had to have; `all` are the same of every
+    such event of the call, this one first.
     """
 
     def __init__(self, position: int, message: str, upcoming: int | None = None) -> None:
@@ -307,10 +271,7 @@ class OutOfOrder(InputError):
 
 
 class BeyondSecrets(InputError):
-    """More events of a stream than its declared secrets were promised for, or more left out than they can pass over.
-
-    The message holds public figures alone.
-    """
+    """More events of a stream than its declared secrets were promised for, or more left out than they can pass over."""
 
 
 class Fresh(NamedTuple):
@@ -330,9 +291,8 @@ class CallPlan(NamedTuple):
 
     fresh: Fresh  # to be drawn, in this order
     rounds: list[Places]  # the same by number, in rounds that hold each user once
-    old: Sequence[int] = ()  # released in an earlier call
-    twice: Sequence[tuple[int, int]] = ()  # and the place of the same event earlier in this call
-    late: Sequence[int] = ()  # given up a moment ago, for a later event of this call
+    old: Sequence[int] = ()  # taken in an earlier call
+    again: Sequence[int] = ()  # taken, or given up, a moment ago for an earlier event of this call
 
 
 def plan_of(users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
@@ -358,22 +318,18 @@ def plan_of(users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
 def _sorted_out(users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
     """The same where some events are not new, or leave others out."""
     ahead: dict[int, int] = {}
-    first: dict[tuple[int, int], int] = {}
-    fresh, skips, old, twice, late = list[int](), list[int](), list[int](), list[tuple[int, int]](), list[int]()
-    wrong: list[OutOfOrder] = []
+    fresh, skips, old, again, wrong = list[int](), list[int](), list[int](), list[int](), list[OutOfOrder]()
     for k, (user, seq, known) in enumerate(zip(users.tolist(), seqs.tolist(), upcoming.tolist(), strict=True)):
         expected = ahead.get(user, known)
-        if (user, seq) in first:
-            twice.append((k, first[user, seq]))
-        elif seq < expected:
-            (old if seq < known else late).append(k)
+        if seq < expected:
+            (old if seq < known else again).append(k)
         elif seq - expected > (MOST_SKIPPED if gaps == "skip" else 0):
             said = f"event {k} has sequence number {seq}, and {expected} is next; send the missing events first"
             if gaps == "skip":
                 said = f"event {k} leaves {seq - expected} events out, of at most {MOST_SKIPPED}; check the numbers"
             wrong.append(OutOfOrder(k, said, expected))
         else:
-            ahead[user], first[user, seq] = seq + 1, k
+            ahead[user] = seq + 1
             fresh.append(k)
             skips.append(seq - expected)
     if wrong:
@@ -381,18 +337,7 @@ def _sorted_out(users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPla
         raise wrong[0]
     at = np.array(fresh, np.intp)
     given_up = np.array(skips, np.int64) if any(skips) else None
-    return CallPlan(Fresh(at, users[at], given_up), rounds_of(users[at]), old, twice, late)
-
-
-class SentBatch(NamedTuple):
-    """A batch that was taken: the state before it, what was sent (None: nothing), and its ε."""
-
-    before: State
-    sent: Sent | None
-    epsilon: float
-
-
-Seen = Callable[[list[User], Made | SentBatch], None]
+    return CallPlan(Fresh(at, users[at], given_up), rounds_of(users[at]), old, again)
 
 
 def nothing_yet(terms: Terms, seqs: Ints) -> Releases:
@@ -406,65 +351,48 @@ def nothing_yet(terms: Terms, seqs: Ints) -> Releases:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """Events of one call to release, or to observe. The raw codes stay here and are in no repr."""
+    """Events of one call to release. The raw codes stay here and are in no repr."""
 
     setting: Terms
     names: list[User] = field(repr=False)
     times: Floats | None
     made: Releases
     raw: Ints | list[Ints] = field(repr=False)  # a code for each event, or the codes of each batch
-    observed: bool = False  # whether `raw` are releases to take in, as a receiver does
-    claimed: Floats | None = None  # of releases to take in, the ε that the record has: where blocks begin
-    paths: list[Path | None] | None = None  # of the batches to take in; the codes of each then only say how many
-    seen: Seen | None = None  # sees whatever is made: whose it is, and what anyone knows of it
 
     def play(
         self, live: Live, store: StateStore, randomness: Randomness | KeyedRandomness, gaps: Gaps
     ) -> Exception | None:
-        """Make the new events, and give back those released before; why it ended early, if it did.
-
-        What was drawn before then stands.
-        """
+        """Make the new events, and give back those released before; why it ended early, if it did (what was drawn till
+        then stands)."""
         slots, made = live.enter(self.names), self.made
         plan = plan_of(slots, made.seqs, live.state.steps[slots], gaps)
-        if plan.old:
-            self._find_old(plan.old, store)
+        self._give_back(plan.old, store)
         done = plan.fresh
         failure = self._fails(done, live) or self._draw(done, plan.rounds, live, randomness)
         if failure is not None:
             done = done.take(np.flatnonzero(made.codes[done.at] != REFUSED))
         if done.at.size:
             self._keep(done, live)
-        for k in plan.late:
-            if made.seqs[k] < live.state.steps[slots[k]]:
-                self._give_back(k, Stored(int(made.seqs[k]), GAP, 0.0, None, None, ()))
-        for k, first in plan.twice:
-            made.codes[k], made.epsilons[k] = made.codes[first], made.epsilons[first]
-            made.replayed[k] = not made.refused[first]
-            if made.sent is not None:
-                made.sent[k] = made.sent[first]
+        self._give_back([k for k in plan.again if made.seqs[k] < live.state.steps[slots[k]]], store)
         return failure
 
-    def _find_old(self, old: Sequence[int], store: StateStore) -> None:
-        """Give back what was released before, as far as the store keeps it."""
-        events: dict[User, dict[int, int]] = {}
-        for k in old:
-            self._give_back(k, None)
-            events.setdefault(self.names[k], {})[k] = int(self.made.seqs[k])
-        for row, wanted in zip(store.find(list(events)) if store.keeps_releases else (), events.values(), strict=False):
+    def _give_back(self, again: Sequence[int], store: StateStore) -> None:
+        """Say of events that were taken before what became of them, as far as the store keeps it."""
+        events, made = dict[User, dict[int, int]](), self.made
+        for k in again:
+            made.replayed[k], made.codes[k], made.epsilons[k] = True, EARLIER, np.nan
+            events.setdefault(self.names[k], {})[k] = int(made.seqs[k])
+        if not (events and store.keeps_releases):
+            return
+        for row, wanted in zip(store.find(list(events)), events.values(), strict=True):
             assert row is not None
             first, count = min(wanted.values()), max(wanted.values()) - min(wanted.values()) + 1
             found = {stored.seq: stored for stored in islice(with_gaps(store.releases(row, first), first), count)}
-            for k, seq in wanted.items():
-                if seq in found and found[seq].code != ERASED:
-                    self._give_back(k, found[seq])
-
-    def _give_back(self, k: int, stored: Stored | None) -> None:
-        made = self.made
-        made.replayed[k] = True
-        made.codes[k], made.epsilons[k] = (EARLIER, np.nan) if stored is None else (stored.code, stored.epsilon)
-        if made.sent is not None and stored is not None and stored.path is not None:
-            made.sent[k] = stored.path, np.array(stored.codes, np.int64)
+            for k, stored in ((k, found.get(seq)) for k, seq in wanted.items()):
+                if stored is not None and stored.code != ERASED:
+                    made.codes[k], made.epsilons[k] = stored.code, stored.epsilon
+                    if made.sent is not None and stored.path is not None:
+                        made.sent[k] = stored.path, np.array(stored.codes, np.int64)
 
     def _draw(
         self, fresh: Fresh, rounds: list[Places], live: Live, randomness: Randomness | KeyedRandomness
@@ -482,42 +410,27 @@ class Call:
         return None
 
     def _turn(self, some: Fresh, live: Live, source: Randomness) -> None:
-        """Make one event of each of these users.
-
-        The states move first: what is noted as released is then charged, whatever fails.
-        """
+        """Make one event of each of these users; the states move first, so that what is noted is charged."""
         at, own, noted = some.at, rows(source, some.at), self.made
         made = live.move(some.who, lambda part: self._step(part, at, own), some.skips)
-        if isinstance(made, SentBatch):
-            k, sent = int(at[0]), made.sent
-            noted.codes[k], noted.epsilons[k] = NOTHING if sent is None else 0, made.epsilon
-            if sent is not None and noted.sent is not None:
-                noted.sent[k] = sent.path, np.asarray(sent.codes, np.int64)
-                noted.leakages[k] = larger_side(sent.most, sent.least)
-        else:
-            noted.codes[at], noted.epsilons[at] = made.codes, made.epsilons
-            if self.observed:
-                noted.leakages[at] = made.costs
-            if noted.blocks is not None and isinstance(made, ReleasedInBlocks):
-                here, run = noted.blocks, made.running
-                here.numbers[at], here.places[at], here.levels[at] = run.numbers, made.places, run.levels
-        if self.seen is not None:
-            self.seen([self.names[k] for k in at.tolist()], made)
+        if noted.sent is not None:
+            noted.epsilons[at], sent = made
+            noted.codes[at] = NOTHING if sent is None else 0
+            if sent is not None:
+                noted.sent[at[0]] = sent.path, np.asarray(sent.codes, np.int64)
+                noted.leakages[at] = larger_side(sent.most, sent.least)
+            return
+        noted.codes[at], noted.epsilons[at] = made.codes, made.epsilons
+        if noted.blocks is not None:
+            here, run = noted.blocks, made.running
+            here.numbers[at], here.places[at], here.levels[at] = run.numbers, made.places, run.levels
 
-    def _step(self, state: State, at: Places, randomness: Randomness) -> tuple[Made | SentBatch, State]:
-        """One symbol of each of these users, or a batch of one of them."""
+    def _step(self, state: State, at: Places, randomness: Randomness) -> tuple[Any, State]:
+        """One symbol of each of these users; or a batch of one of them, with its ε before it."""
         setting, times = self.setting, None if self.times is None else self.times[at]
         if isinstance(self.raw, list):
-            time, raw = None if times is None else float(times[0]), self.raw[int(at[0])]
-            epsilon = float(allowance(setting, state, times)[0][0])
-            if self.paths is None:
-                sent, after = batches.step(setting, state, raw, randomness, time)
-            else:
-                sent, after = batches.observe(setting, state, self.paths[int(at[0])], raw.size, time)
-            return SentBatch(state, sent, epsilon), after
-        if self.observed:
-            claimed = None if self.claimed is None else self.claimed[at]
-            return stream.observe(setting, state, self.raw[at], times, claimed)
+            sent, after = stream.step(setting, state, self.raw[int(at[0])], randomness, times)
+            return (allowance(setting, state, times)[0], sent), after
         return stream.step(setting, state, self.raw[at], randomness, times)
 
     def _fails(self, fresh: Fresh, live: Live) -> InputError | None:

@@ -1,9 +1,7 @@
-"""A user's state as bytes: its public part, which a store keeps beside the ledger and the releases, and what seals the
-private part.
+"""A user's state as bytes: its public part, to the last bit, and what seals the private part.
 
-All numbers are kept to the last bit. What follows from model and secrets alone (the tables of `core.secrets.ahead`) is
-not written: the setting has it. Nor is the hidden bit of a running block, which follows from the key; of blocks the
-epoch of the store is kept, for the key gives another bit in another epoch.
+The hidden bit of a running block is not written, for it follows from the key; the epoch of the store is, for the key
+gives another bit in another epoch.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from seqveil.core.secrets import SecretTrackers
 from seqveil.core.secrets.account import TrackedUsers
 from seqveil.engine.budget import Window
 from seqveil.engine.store import Damaged, Stored, UserRow
-from seqveil.engine.stream import State, Terms
+from seqveil.engine.stream import Private, State, Terms
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -35,14 +33,14 @@ Take = Callable[[int], Floats]  # the next so many numbers
 
 
 def pack(state: State, epoch: float) -> bytes:
-    """These states, exact, all of one size, but for what is in the ledger.
+    """What is public of these states, exact, all of one size.
 
     What a window looks back on stands first, with its length, which differs from call to call, and the accounts of
     declared secrets at the end, whose length differs from user to user.
     """
-    users, window = len(state), state.window
-    parts = [np.full((users, 1), window.costs.shape[1]), window.costs, window.stamps]
-    _each_array(state, lambda part: parts.append(part.reshape(users, -1)))
+    users = len(state)
+    parts = [np.full((users, 1), state.window.costs.shape[1])]
+    replace(state, trackers=None, private=Private()).mapped(lambda part: parts.append(part.reshape(users, -1)))
     if state.trackers is not None:
         accounts = [account_numbers(each) for each in state.trackers.tolist()]
         longest = max(row.size for row in accounts)
@@ -54,7 +52,7 @@ def pack(state: State, epoch: float) -> bytes:
 
 def unpack(setting: Terms, rows: Sequence[UserRow]) -> State:
     """The states of these users, all of one size."""
-    users, at, start = len(rows), 1, State.start(setting, len(rows))
+    users, at = len(rows), 1
     table = np.frombuffer(b"".join(row.state for row in rows), "<f8").reshape(users, -1)
 
     def filled(part: Any) -> Any:
@@ -63,30 +61,16 @@ def unpack(setting: Terms, rows: Sequence[UserRow]) -> State:
         at += part.size // users
         return _whole(table[:, at - part.size // users : at], part.size).reshape(part.shape).astype(part.dtype)
 
-    looks = start.window.padded(int(table[0, 0]))
-    window = Window(filled(looks.costs), filled(looks.stamps))
-    state = _each_array(start, filled)
-    trackers = start.trackers
+    start = State.start(setting, users)
+    trackers, window = start.trackers, start.window.padded(int(table[0, 0]))
+    state = replace(start, window=window, trackers=None, private=Private()).mapped(filled)
     if trackers is not None and setting.trackers is not None:
         for k, first in enumerate(state.first.tolist()):
             begun = setting.trackers_from(first) if setting.clocked else setting.trackers
             trackers[k] = restored_accounts(begun, table[k, at:])
     elif at + setting.in_blocks != table.shape[1]:
         _whole(table, -1)
-    spent, most, least, ldp = np.array([row[3:7] for row in rows]).T
-    account, steps = replace(state.account, most=most, least=least), np.array([row.events for row in rows], np.int64)
-    return replace(
-        state, steps=steps, spent=spent, ldp=ldp, account=account, window=window, trackers=trackers,
-        private=start.private,
-    )  # fmt: skip
-
-
-def _each_array(state: State, act: Callable[[Any], Any]) -> State:
-    """What becomes of each array of a state but for what stands elsewhere: the ledger, the window, what is private, the
-    accounts of declared secrets."""
-    elsewhere: dict[str, Any] = dict.fromkeys(("steps", "spent", "ldp", "window", "private", "trackers"))
-    ledger: dict[str, Any] = dict.fromkeys(("most", "least"))
-    return replace(state, account=replace(state.account, **ledger), **elsewhere).mapped(act)
+    return replace(state, trackers=trackers, private=start.private)
 
 
 def epoch_of(salt: bytes) -> float:
@@ -102,10 +86,8 @@ def latest(state: bytes) -> float | None:
 
 
 def beyond(erased: Stored) -> UserRow:
-    """The ledger of someone who was erased, where another model was adopted since.
-
-    What the releases disclosed under that model can no longer be computed. Their LDP level bounds it, under any model.
-    """
+    """The ledger of someone who was erased, where another model was adopted since: their LDP level bounds what the
+    releases disclosed under any model."""
     most = erased.epsilon * (1 + (erased.seq + 5) * UNIT)  # whichever way its sum was rounded
     return UserRow(0, erased.seq + 1, 0, 0.0, most, 0.0 - most, erased.epsilon, b"", erased=True)
 
@@ -113,8 +95,7 @@ def beyond(erased: Stored) -> UserRow:
 def returned(setting: Terms, row: UserRow, erased: Stored | None) -> State:
     """The state of someone who comes back after being erased: a new stream, whose account goes on with the old one's.
 
-    A window budget counts as much as it allows, at the time of the latest event. The ledger is not enough for this with
-    declared secrets.
+    A window budget counts as much as it allows, at the time of the latest event.
     """
     start = State.start(setting)
     if setting.budget.per_window is not None and erased is not None and erased.time is not None:
@@ -183,9 +164,8 @@ def _whole(numbers: Floats, expected: int) -> Floats:
 class Sealing:
     """Seals what a mechanism remembers of raw symbols for a store: AES-GCM under a key of each user's own.
 
-    That is the private part of a state (`Private.memory`): how far the raw stream has come in the automaton of each
-    declared secret, which may be the secret itself. It is sealed for one user and one step of one file, so that it
-    opens neither for another user nor beside an earlier or a later row.
+    That is how far the raw stream has come in the automaton of each declared secret (`Private.memory`), which may be
+    the secret itself. It opens neither for another user nor beside an earlier or a later row.
 
     Parameters:
         key: that of the state file.

@@ -16,7 +16,7 @@ from seqveil.core.randomness import randomness
 from seqveil.core.secrets import SecretTrackers
 from seqveil.core.times import Time, seconds
 from seqveil.core.words import ASKED, cell_text, html_page, moved, percent, percent_up
-from seqveil.engine import batches, stream
+from seqveil.engine import stream
 from seqveil.engine.policy import Policy, Terms, policy_of
 from seqveil.engine.secrets import guarded_table
 from seqveil.engine.store import Account, UserRow
@@ -127,10 +127,10 @@ class Session:
         return None if made is None else made[0]
 
     def release_batch(self, symbols: Sequence[Any], time: Time | None = None) -> list[Any] | None:
-        """The reproduction of a batch of `batch` symbols; None where the budget is spent and the policy "stop".
+        """The reproduction of a batch of `batch` symbols, the best estimate that follows from the published path
+        (`paths`); None where the budget is spent and the policy "stop".
 
-        What is published is the path (`paths`); the reproduction is the best estimate that follows from it. A shorter
-        batch costs as much, and its length is public: let it be the last of the stream.
+        A shorter batch costs as much, and its length is public: let it be the last of the stream.
         """
         if not 1 <= len(symbols) <= self._setting.batch:
             raise InputError(
@@ -143,23 +143,16 @@ class Session:
         """The values that these symbols, one or a batch, are released as; None where nothing is."""
         raw, stamp = np.asarray(codes, np.int64), None if time is None else seconds([time])
         with self._lock:
+            made, self._state = stream.step(self._setting, self._state, raw, self._randomness, stamp)
             if self._setting.in_batches:
-                now = None if stamp is None else float(stamp[0])
-                sent, self._state = batches.step(self._setting, self._state, raw, self._randomness, now)
-                self._paths.append(None if sent is None else sent.path)
-                released = [] if sent is None else sent.codes.tolist()
-            else:
-                made, self._state = stream.step(self._setting, self._state, raw, self._randomness, stamp)
-                released = [code for code in made.codes.tolist() if code >= 0]
+                self._paths.append(None if made is None else made.path)
+            released = [] if made is None else [code for code in made.codes.tolist() if code >= 0]
             self._released += len(released)
         return list(map(self._setting.model.alphabet.decode_one, released)) or None
 
     @property
     def account(self) -> Account:
-        """What was disclosed so far: exact leakage and both its sides, Σε, the LDP level without a model, the secrets.
-
-        Its `releases` are the symbols released, those of batches one by one.
-        """
+        """What was disclosed so far; its `releases` are the symbols released, those of batches one by one."""
         with self._lock:
             state, released, trackers = self._state, self._released, self.trackers
         sides = float(state.account.most[0]), float(state.account.least[0])

@@ -1,9 +1,7 @@
 """The state of streams and the one pure step: (terms, state, symbols, randomness) → (what was released, next state).
 
 A state holds B streams in arrays, one row a user. All of it is public but `State.private`: an observer who has the
-model and the releases computes the same. Raw symbols enter as an argument, and leave no trace but the draw and what is
-private. `observe` is the same step as an observer sees it. A batch is a step of its own (`batches`), for it takes
-several symbols.
+model and the releases computes the same by `observe`. Raw symbols leave no trace but the draw and what is private.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from seqveil.core.secrets.account import together
 from seqveil.engine.budget import GONE, TIMELESS, Window
 from seqveil.engine.policy import Terms as Terms
 from seqveil.engine.secrets import NOTHING as NOTHING
-from seqveil.engine.secrets import Remembered, Source, histories, joint_beliefs, release_each, states_of
+from seqveil.engine.secrets import histories, joint_beliefs, release_each, states_of
 
 TIMELESS_SECRETS = "secrets that follow the clock (during, windows of a day) need the time of each event; pass time=…"
 REFUSED = -3  # of an event that was not taken, because its call ended before
@@ -49,8 +47,7 @@ Done = TypeVar("Done")
 class Private(ByUser):
     """What a step needs to know of B streams that is not public, one row a user; None where a mechanism needs nothing.
 
-    It is never in an output, in a repr or on a disk as it is: whoever keeps it keeps it in memory, seals it, or derives
-    it from a key again.
+    It is never in an output, in a repr or on a disk as it is.
     """
 
     bits: Mask | None = None  # (B,) of the running blocks: whether real
@@ -74,11 +71,11 @@ class Private(ByUser):
 class State(ByUser):
     """State of B streams, one row a user: what the releases so far imply, and what is private of them."""
 
+    window: Window
     states: Floats  # (B, S) distribution of the next state of the chain, as `core.filtering` keeps it
     steps: Ints  # (B,) events so far, released or not
     spent: Floats  # (B,) Σ of the ε used: what basic composition charges
     account: Leakages
-    window: Window
     ldp: Floats  # (B,) Σ of (LDP level · ε) of the mechanisms used: what holds without any model
     first: Ints  # (B,) the slot of time of a stream's first event, where secrets follow the clock; else 0
     trackers: SecretAccounts | None = None  # (B,) of declared secrets; None where none is declared
@@ -94,7 +91,7 @@ class State(ByUser):
         blocks = Blocks.start(setting.rule, users) if setting.in_blocks else None
         window = Window(np.zeros((users, 0)), np.zeros((users, 0)))
         return cls(
-            filtering.start(model, users), np.zeros(users, np.int64), zeros, account, window,
+            window, filtering.start(model, users), np.zeros(users, np.int64), zeros, account,
             zeros.copy(), np.zeros(users, np.int64), trackers, blocks, Private.start(setting, users),
         )  # fmt: skip
 
@@ -102,7 +99,7 @@ class State(ByUser):
         return len(self.steps)
 
     def put(self, rows: Rows | slice, part: State) -> None:
-        """Write the rows of some users back in place."""
+        """Those of some users, written back in place."""
         super().put(rows, self._as_wide(part))
 
     def join(self, other: State) -> State:
@@ -168,13 +165,16 @@ class Released:
     epsilons: Floats  # (B,)
     columns: Ints  # (B, n) Q(released | x) · 2**62; ones where nothing was released
     beliefs: Floats  # (B, n) before the release
-    weights: Weights
     remembered: Ints  # (B, Z) the same as `columns` by what kernels go by, symbol and memory: z = n·m + x
+    low: Ints  # (B,) the least weight in `columns` over what the chain allows
+    high: Ints  # (B,) the largest
+    marginal: Floats  # (B,) and the mean under the belief
+    terms: int  # of each mean
 
     @cached_property
     def costs(self) -> Floats:
         """What each release cost (`leakage.cost`), 0 where nothing was released: (B,)."""
-        return self.weights.costs
+        return cost(self.low, self.high, self.marginal, self.terms)
 
     @property
     def posterior(self) -> Floats:
@@ -187,31 +187,16 @@ class Released:
         return np.asarray(joint / joint.sum(1, keepdims=True))
 
 
-@dataclass(frozen=True, eq=False)
-class Weights:
-    """The columns of releases as a chain weighs them: least, largest and mean weight over what it allows, (B,) each."""
-
-    low: Ints
-    high: Ints
-    marginal: Floats
-    terms: int  # of each mean
-
-    @property
-    def costs(self) -> Floats:
-        """What each release cost (`leakage.cost`): (B,)."""
-        return cost(self.low, self.high, self.marginal, self.terms)
-
-
 def step(
     setting: Terms, state: State, codes: Ints, randomness: Randomness, times: Floats | None = None
 ) -> tuple[Any, State]:
-    """Release one symbol for each user and charge it: `Released`, or `ReleasedInBlocks` where events share an ε.
+    """Release one symbol for each user and charge it: `Released`, or `ReleasedInBlocks` where events share an ε; or a
+    batch of one user (`batches`).
 
     *Guarantee*: for a sound mechanism each user's lifts are within the ε used, on both sides, and the leakage of the
     stream so far is what the next state's account says; a budget is never passed. A code UNKNOWN, a value outside the
-    alphabet, is released by a draw from the kernel's marginal, at the ε that any symbol would have had there: its lift
-    is 1, and it is within the LDP level of every symbol (`hidden`). What is private decides draws alone: it is in no
-    release, and in nothing public.
+    alphabet, is released by a draw from the kernel's marginal, at the ε of any other symbol (`hidden`). What is private
+    decides draws alone.
 
     >>> from seqveil import MarkovModel, Policy
     >>> from seqveil.core.randomness import SeededRandomness
@@ -220,16 +205,16 @@ def step(
     >>> made.places.tolist(), state.blocks.places.tolist(), state.private
     ([0], [1], Private(…))
     """
-    if setting.in_blocks:
-        return _blocks().step(setting, state, codes, randomness, times)
+    if setting.in_batches or setting.in_blocks:
+        return _own(setting).step(setting, state, codes, randomness, times)
     known, raw = located(setting, state, times), raw_codes(codes, setting.model.n, state.steps.size)
-    kept = state.private.memory
-    if kept is None:
-        drawn_for, memory = hidden(setting, state.states, raw, randomness), Remembered(lost=np.ones(len(state), bool))
+    memory = state.private.memory
+    if memory is None:
+        drawn_for, lost = hidden(setting, state.states, raw, randomness), np.ones(len(state), bool)
     else:
         drawn_for, memory = _hidden_histories(known, raw, randomness)
-    made, after = _advance(setting, known, Source(drawn_for, randomness.draw(raw.size)), memory, times)
-    return made, after if kept is None else replace(after, private=Private(None, memory.states))
+        lost = (memory == LOST).any(1)
+    return _advance(setting, known, Asked(drawn_for, randomness.draw(raw.size)), times, lost, memory)
 
 
 def observe(
@@ -243,23 +228,23 @@ def observe(
     budget. `forgot` says of whom nothing was remembered from this event on, as the record of the release does.
     """
     if setting.in_blocks:
-        return _blocks().observe(setting, state, codes, times, epsilons)
+        return _own(setting).observe(setting, state, codes, times, epsilons)
     known, given = located(setting, state, times), released_codes(setting, codes, len(state))
     used = None if epsilons is None else (epsilons, given == NOTHING)
-    return _advance(setting, known, Source(given), Remembered(lost=forgot), times, used)
+    return _advance(setting, known, Asked(given=given), times, forgot, None, used)
 
 
-def _blocks() -> Any:
-    from seqveil.engine import blocks  # which is made of states as well
+def _own(setting: Terms) -> Any:
+    """The module with the step of batches, or of blocks."""
+    from seqveil.engine import batches, blocks  # which are made of states as well
 
-    return blocks
+    return batches if setting.in_batches else blocks
 
 
 def located(setting: Terms, state: State, times: Floats | None) -> State:
     """The state where it is known when the coming events come: nothing changes, but for secrets that follow the clock.
 
-    Then a stream begins in the slot of its first event, and each later event must lie in the next slot: with an event
-    left out, or two in one slot, the secrets would be about other hours than the clock's.
+    Then a stream begins in the slot of its first event, and each later event must lie in the next slot.
     """
     if not setting.clocked:
         return state
@@ -289,10 +274,11 @@ def check_slots(first: Ints, seqs: Ints, slots: Ints) -> None:
 
 
 def _advance(
-    setting: Terms, state: State, source: Source, memory: Remembered, times: Floats | None,
+    setting: Terms, state: State, asked: Asked, times: Floats | None, lost: Mask | None, memory: Ints | None,
     used: tuple[Floats, Mask] | None = None,
 ) -> tuple[Released, State]:  # fmt: skip
-    """One step from `state`. `used` is what `allowance` was, where that is known."""
+    """One step from `state`. `used` is what `allowance` was, where that is known; `lost` says of whom nothing is
+    remembered."""
     took_step(state.steps.size)
     epsilons, gone = allowance(setting, state, times) if used is None else used
     beliefs = filtering.symbols(setting.model, state.states)
@@ -301,20 +287,20 @@ def _advance(
     trackers = None
     if setting.guards:
         assert state.trackers is not None
-        codes, wide, trackers = release_each(setting, state.trackers, source, memory)
+        codes, wide, trackers, memory = release_each(setting, state.trackers, asked, lost, memory)
     else:
-        codes, wide = _within_budget(setting, beliefs, epsilons, gone, source)
+        codes, wide = _within_budget(setting, beliefs, epsilons, gone, asked)
     weights, after = take_in(setting, state, wide, epsilons, times, trackers)
-    return Released(codes, epsilons, _by_symbol(state, wide), beliefs, weights, wide), after
+    if memory is not None:
+        after = replace(after, private=Private(None, memory))
+    return Released(codes, epsilons, _by_symbol(state, wide), beliefs, wide, *weights, setting.model.size), after
 
 
 def skipped(setting: Terms, state: State, events: int = 1) -> State:
-    """The state after events that nobody released: the belief moves on, nothing is charged.
-
-    Nobody has read their raw symbols either, so what kernels remember of the raw stream is lost with them.
-    """
+    """The state after events that nobody read or released: the belief moves on, nothing is charged, and what kernels
+    remember of the raw stream is lost."""
     if setting.in_blocks:
-        moved: State = _blocks().passed(setting, state, events)
+        moved: State = _own(setting).passed(setting, state, events)
         return moved
     trackers = state.trackers
     states, account = pass_over(setting.model, state.states, state.account, events * setting.batch)
@@ -332,10 +318,8 @@ def skipped(setting: Terms, state: State, events: int = 1) -> State:
 def gate(
     codes: Any, n: int, count: int | None = None, also: tuple[int, ...] = (), problem: type[InputError] = InputError
 ) -> Ints:
-    """The codes as every path takes them, compiled or not: whole numbers 0..n-1, or one of `also`, in `count` places.
-
-    Compiled code looks nothing up in vain: what passes here is all it ever sees.
-    """
+    """The codes as every path takes them: whole numbers 0..n-1, or one of `also`, in `count` places. Compiled code
+    checks no bounds, and sees nothing but what passes here."""
     given = np.asarray(codes)
     whole = given.ndim == 1 and (given.dtype.kind in "iu" or not given.size)
     if not whole or (count is not None and given.size != count):
@@ -366,11 +350,10 @@ def released_codes(setting: Terms, codes: Any, count: int | None = None) -> Ints
 
 
 def hidden(setting: Terms, states: Floats, codes: Ints, randomness: Randomness) -> Ints:
-    """The codes to draw for: in place of each UNKNOWN a symbol from the public belief b, by one more draw of its event.
+    """The codes to draw for: in place of each UNKNOWN a symbol from the public belief, by one more draw of its event.
 
-    A draw of x from b and then of y from Q(·|x) is one from the marginal Σ_x b(x) Q(y|x). That is what the belief
-    expects of y, so the lift is 1; and it is a mixture of rows with public weights, so every bound on the ratio of two
-    rows holds between it and any row. Nothing else of the event differs.
+    The release is then a draw from the marginal, of lift 1; and a mixture of rows with public weights, so that every
+    bound on the ratio of two rows holds between it and any row.
     """
     if not np.count_nonzero(codes == UNKNOWN):  # many times quicker than `any` where there are few
         return codes
@@ -379,22 +362,19 @@ def hidden(setting: Terms, states: Floats, codes: Ints, randomness: Randomness) 
     return filled
 
 
-def _hidden_histories(state: State, codes: Ints, randomness: Randomness) -> tuple[Ints, Remembered]:
-    """The same where kernels remember: a symbol and what is remembered are drawn together from the public belief.
-
-    The release is again one from the marginal, whatever the raw stream was. The stream goes on from the memory that was
-    drawn, as if it were true: to lose it would show publicly that the value was unknown.
-    """
+def _hidden_histories(state: State, codes: Ints, randomness: Randomness) -> tuple[Ints, Ints]:
+    """The same where kernels remember: a symbol and what is remembered are drawn together from the public belief, and
+    the stream goes on from both as if they were true: to lose them would show that the value was unknown."""
     assert state.trackers is not None
     assert state.private.memory is not None
     memory, lost = state.private.memory, np.flatnonzero(codes == UNKNOWN)
     if not lost.size:
-        return codes, Remembered(memory)
+        return codes, memory
     trackers, filled, memory = state.trackers[lost], codes.copy(), memory.copy()
     sources = drawn(joint_beliefs(trackers), rows(randomness, lost).draw(lost.size))
     filled[lost], before = histories(trackers, sources)
     memory[lost] = np.where(memory[lost] == LOST, LOST, before)
-    return filled, Remembered(memory)
+    return filled, memory
 
 
 def drawn(distributions: Floats, thrown: Ints) -> Ints:
@@ -410,10 +390,10 @@ def kernels(setting: Terms, beliefs: Floats, epsilon: float) -> Kernels:
     return mechanisms.get(setting.mechanism).kernels(beliefs, epsilon, setting.distortion)
 
 
-def _within_budget(setting: Terms, beliefs: Floats, epsilons: Floats, gone: Mask, source: Source) -> tuple[Ints, Ints]:
+def _within_budget(setting: Terms, beliefs: Floats, epsilons: Floats, gone: Mask, asked: Asked) -> tuple[Ints, Ints]:
     """The release of each user and its column, at these ε; where the budget is gone its policy decides."""
     silent = gone & (setting.budget.when_spent == "stop")
-    if source.draws is None and ((source.codes == NOTHING) != silent).any():
+    if asked.given.size and ((asked.given == NOTHING) != silent).any():
         raise DataError(
             "a release stands where the budget allows none, or is missing where it allows one; check epsilon and "
             "budget, and that no row was lost"
@@ -421,19 +401,18 @@ def _within_budget(setting: Terms, beliefs: Floats, epsilons: Floats, gone: Mask
     users, n = beliefs.shape
     alike = users == 1 or (users > 0 and (epsilons == epsilons[0]).all())
     if alike and not np.count_nonzero(silent):  # nothing to put together
-        return _choose(setting, beliefs, float(epsilons[0]), source)
+        return _choose(setting, beliefs, float(epsilons[0]), asked)
     codes, columns = np.full(users, NOTHING, np.int64), np.ones((users, n), np.int64)
     for epsilon in np.unique(epsilons[~silent]).tolist():
         part = np.flatnonzero((epsilons == epsilon) & ~silent)
-        codes[part], columns[part] = _choose(setting, beliefs[part], epsilon, source.take(part))
+        codes[part], columns[part] = _choose(setting, beliefs[part], epsilon, asked.take(part))
     return codes, columns
 
 
-def _choose(setting: Terms, beliefs: Floats, epsilon: float, source: Source) -> tuple[Ints, Ints]:
+def _choose(setting: Terms, beliefs: Floats, epsilon: float, asked: Asked) -> tuple[Ints, Ints]:
     """The release of each user and its column: compiled where that is there, else from the kernels, part by part."""
     (users, n), made = beliefs.shape, None
     if epsilon >= GONE:  # all releases without a stack of kernels, where that is to be had
-        asked = Asked(given=source.codes) if source.draws is None else Asked(source.codes, source.draws)
         made = mechanisms.get(setting.mechanism).release(beliefs, epsilon, setting.distortion, asked)
     if made is not None and not made.impossible:
         codes, columns, left = made.codes, made.columns, made.left
@@ -447,16 +426,16 @@ def _choose(setting: Terms, beliefs: Floats, epsilon: float, source: Source) -> 
     for at in range(0, left.size, size):
         part = left[at : at + size]
         built = kernels(setting, beliefs[part], epsilon)
-        chosen = _picked(built, source.take(part))
+        chosen = _picked(built, asked.take(part))
         codes[part], columns[part] = built.outputs[np.arange(part.size), chosen], built.column(chosen)
     return codes, columns
 
 
-def _picked(built: Kernels, source: Source) -> Ints:
+def _picked(built: Kernels, asked: Asked) -> Ints:
     """The place of each release among the outputs of its kernel."""
-    if source.draws is not None:
-        return built.pick(source.codes, source.draws)
-    match = (built.outputs == source.codes[:, None]) & (built.extremes()[1] > 0)
+    if asked.truths.size:
+        return built.pick(asked.truths, asked.randomness)
+    match = (built.outputs == asked.given[:, None]) & (built.extremes()[1] > 0)
     if not match.any(1).all():
         raise DataError(
             "a release cannot have come from this mechanism with this model and ε; check that model, mechanism, "
@@ -500,12 +479,12 @@ def moment(setting: Terms, state: State, times: Floats | None) -> Floats:
 def take_in(
     setting: Terms, state: State, columns: Ints, epsilons: Floats, times: Floats | None = None,
     trackers: SecretAccounts | None = None,
-) -> tuple[Weights, State]:  # fmt: skip
-    """Charge releases at these ε by their columns, from whichever terms' kernels they were drawn; what they weigh.
+) -> tuple[tuple[Ints, Ints, Floats], State]:  # fmt: skip
+    """Charge releases at these ε by their columns, from whichever terms' kernels they were drawn; the least, largest
+    and mean weight of each. `trackers` are the accounts of declared secrets after them, where these are known.
 
-    `trackers` are the accounts of declared secrets after them, where these are known. Where rows go by memory too, the
-    filter of the stream is that of these accounts, and what is charged about the whole sequence is a bound: a symbol
-    counts with its largest and its least row.
+    Where rows go by memory too, what is charged about the whole sequence is a bound: a symbol counts with its largest
+    and its least row.
     """
     model, window, possible = setting.model, state.window, filtering.possible(setting.model, state.states)
     if trackers is None and state.trackers is not None:
@@ -521,12 +500,13 @@ def take_in(
         low, high = weight_range(rows.min(1), possible)[0], weight_range(rows.max(1), possible)[1]
         account = state.account.charge(model, rows.max(1), marginal, low, high, rows.min(1))
         states = states_of(trackers).sum(1)
-    weights = Weights(low, high, marginal, model.size)
     if setting.budget.span is not None:
-        window = window.push(moment(setting, state, times), weights.costs, setting.budget.span)
+        costs = cost(low, high, marginal, model.size)
+        window = window.push(moment(setting, state, times), costs, setting.budget.span)
     spent, ldp = state.spent + epsilons, state.ldp + ldp_cost(setting, epsilons)
-    steps, blocks = state.steps + 1, state.blocks
-    return weights, State(states, steps, spent, account, window, ldp, state.first, trackers, blocks, state.private)
+    steps, blocks, private = state.steps + 1, state.blocks, state.private
+    after = State(window, states, steps, spent, account, ldp, state.first, trackers, blocks, private)
+    return (low, high, marginal), after
 
 
 def check_room(trackers: SecretAccounts) -> None:

@@ -1,7 +1,6 @@
 """Streams of named users: each event released once and for all, in memory or on the disk before anyone sees it.
 
-`CodeStreams` takes codes, as files, the service, the bridges and Spark have them; `Streams` takes values. What happens
-to the events of one call, and to the users at work, is in `calls`.
+`CodeStreams` takes codes, as files, the service, the bridges and Spark have them; `Streams` takes values.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from seqveil.core.randomness import randomness as seeded
 from seqveil.core.times import Time, seconds
 from seqveil.engine import upkeep
 from seqveil.engine.budget import TIMELESS
-from seqveil.engine.calls import NEXT, Call, Gaps, Live, OutOfOrder, Seen, nothing_yet
+from seqveil.engine.calls import NEXT, Call, Gaps, Live, nothing_yet
 from seqveil.engine.policy import Policy, Terms, policy_of
 from seqveil.engine.secrets import SecretTotal, totals
 from seqveil.engine.sqlite import FilePath, SqliteStore, reading
@@ -45,7 +44,7 @@ from seqveil.engine.store import (
     checked_positions,
     with_gaps,
 )
-from seqveil.engine.stream import NOTHING, TIMELESS_SECRETS, raw_codes, released_codes
+from seqveil.engine.stream import NOTHING, TIMELESS_SECRETS, raw_codes
 
 MEMORY = 1 << 28
 Users = Sequence[User]  # text or whole numbers
@@ -65,33 +64,28 @@ class Adopted(NamedTuple):
 
 
 class CodeStreams:
-    """Releases events of named users by their codes, all on the same terms: what `Streams`, files, the service, the
-    bridges and Spark are built on.
+    """Releases events of named users by their codes, all on the same terms.
 
-    *Guarantee*: each user's stream is released exactly as by a `Session` of its own, whoever else is there, however its
-    events are cut into calls, and however often its state was put aside. Each event, a user and a sequence number that
-    counts from 0, is drawn once: asked again, the same release is given back, whatever symbol comes with it, and
-    nothing is charged. What was drawn is never taken back, and no refusal depends on a draw that was: a call that
-    cannot be (a code, an order or a time that is wrong) is refused before anything is drawn. With a state file a
+    *Guarantee*: each user's stream is released exactly as by a `Session` of its own, however its events are cut into
+    calls. Each event, a user and a sequence number that counts from 0, is drawn once: asked again, the same release is
+    given back, whatever symbol comes with it, and nothing is charged. What was drawn is never taken back, and no
+    refusal depends on a draw: a code, an order or a time that is wrong is refused before it. With a state file a
     release is committed and synced before `release` returns it, and no raw symbol, nor anything computed from one but
     its release, is ever written in the clear. Threads may share streams.
 
     Parameters:
         setting: the model, the mechanism, ε, the budget: everything public about the releases.
         store: where users are kept: None for memory, the path of a state file (made if it is missing), or a store.
-        randomness: the operating system's by default; keyed (`KeyedRandomness`) where an event that is drawn
-            again after a crash must come out the same.
-        key: 32 secret bytes (`seqveil.randomness.key_file`) for keyed randomness, in place of `randomness`. Blocks with
-            a state file need one: the hidden bit of a block follows from it, and is never stored.
+        randomness: the operating system's by default.
+        key: 32 secret bytes (`seqveil.randomness.key_file`) in place of `randomness`: what is drawn again after a crash
+            comes out the same. Blocks with a state file need one, for their bits follow from it.
         gaps: what happens when a sequence number is left out: "refuse" (`OutOfOrder`), or "skip", which gives the
             missing events up.
         memory: bytes that live states may take, where others can wait in a state file.
         must_exist: refuse a state file that is missing or empty, rather than begin one whose ledger starts at zero.
-        seen: called with whatever is released or observed: whose it is, and what anyone knows of it.
 
-    *Declared secrets* are about a user, whose name stands for the person: later events go on with the same account, and
-    a restart does not begin it anew. A secret about the stream as it ends is about all events of the user, at most
-    1000; one event more is refused.
+    *Declared secrets* are about a user, whose name stands for the person. One about the stream as it ends is about all
+    events of the user, at most 1000; one event more is refused.
     """
 
     def __init__(
@@ -104,7 +98,6 @@ class CodeStreams:
         gaps: Gaps = "refuse",
         memory: int = MEMORY,
         must_exist: bool = False,
-        seen: Seen | None = None,
     ) -> None:
         if gaps not in ("refuse", "skip"):
             raise InputError(f'expected gaps to be "refuse" or "skip", got {gaps!r}')
@@ -120,7 +113,7 @@ class CodeStreams:
                 )
             if (key if kept is None else kept.sealing) is None:  # what is remembered could not be kept
                 setting = setting.by_symbol
-        self.gaps, self._seen, self._source, self._key, self._memory = gaps, seen, source, key, memory
+        self.gaps, self._source, self._key, self._memory = gaps, source, key, memory
         self.committed: float | None = None  # when the latest call was kept, in seconds since 1970
         self._lock, self._open = threading.RLock(), True
         self._store = kept or upkeep.opened(path or "", setting, source.private, key, must_exist)
@@ -187,40 +180,13 @@ class CodeStreams:
         Parameters:
             users: text or whole numbers.
             symbols: the code of each event; where the setting releases batches, the codes of each batch, at most as
-                many as the setting's batch. A shorter one costs as much, and its length is public: let it be the last
-                of a stream, or follow from public things alone. Symbols that wait for their batch are the caller's.
+                many as the setting's batch. A shorter one costs as much, and what decides its length must be public.
             seqs: the sequence number of each event; without them each is the next one of its user.
             times: for a budget in seconds, numbers or ISO 8601 text, read as `seqveil.core.times` says.
             positions: (how far some source was read, say) kept with the releases, where all were made; a function gets
                 the releases first.
         """
-        raw = [self._batch(*each) for each in enumerate(symbols)] if self.setting.in_batches else symbols
-        return self._run(self._call(users, raw, seqs, times), positions)
-
-    def observe(
-        self, users: Users, releases: Sequence[Any] | Ints, times: Times = None, sizes: Sequence[int] | None = None,
-        epsilons: Sequence[float] | Floats | None = None,
-    ) -> Releases:  # fmt: skip
-        """Take releases in, each the next one of its user, as a receiver does: nothing private is needed.
-
-        Refuses releases that this setting cannot have made. What comes back has the ε that each used, and what each
-        disclosed by itself (`leakages`).
-
-        Parameters:
-            users: whose they are.
-            releases: codes, NOTHING where an event went without or was withheld; for batches their paths, None for such
-                a one.
-            times: as for `release`.
-            sizes: how many symbols each batch has; the setting's batch by default.
-            epsilons: of blocks, the ε that the record has, which say where one was cut before its end.
-        """
-        if self.setting.in_batches:
-            raw = [np.zeros(size, np.int64) for size in sizes or [self.setting.batch] * len(releases)]
-            return self._run(self._call(users, raw, None, times, observed=True, paths=list(releases)))
-        cuts = self.setting.in_blocks and epsilons is not None
-        claimed = np.asarray(epsilons, np.float64) if cuts else None
-        codes = released_codes(self.setting, releases)
-        return self._run(self._call(users, codes, None, times, observed=True, claimed=claimed))
+        return self._run(self._call(users, symbols, seqs, times), positions)
 
     def _batch(self, k: int, codes: Any) -> Ints:
         with suppress(InputError):
@@ -232,9 +198,13 @@ class CodeStreams:
             f"0..{self.setting.model.n - 1}"
         )
 
-    def _call(self, users: Users, symbols: Any, seqs: Seqs, times: Times, **how: Any) -> Call:
+    def _call(self, users: Users, symbols: Values, seqs: Seqs, times: Times) -> Call:
         """The events, checked before anything of them is drawn."""
-        raw = symbols if self.setting.in_batches or how else raw_codes(symbols, self.setting.model.n)
+        raw: Ints | list[Ints]
+        if self.setting.in_batches:
+            raw = [self._batch(*each) for each in enumerate(symbols)]
+        else:
+            raw = raw_codes(symbols, self.setting.model.n)
         count = len(raw)
         names: list[User] = [
             user if type(user) is str else str(user) if type(user) is int else self._named(user, f"event {k}: ")
@@ -252,7 +222,7 @@ class CodeStreams:
             if stamps is None or stamps.shape != (count,):
                 raise InputError(TIMELESS_SECRETS if self.setting.clocked else TIMELESS)
         made = nothing_yet(self.setting, numbers.astype(np.int64))
-        return Call(self.setting, names, stamps, made, raw, seen=self._seen, **how)
+        return Call(self.setting, names, stamps, made, raw)
 
     def _run(self, call: Call, positions: Noted = None) -> Releases:
         made: Releases = call.made
@@ -266,9 +236,8 @@ class CodeStreams:
                     if call.names:
                         failure = call.play(self._live, self._store, self._randomness, self.gaps)
                     failure = failure or self._note_positions(made, positions)
-            except BaseException as error:
-                # the order was wrong; or the disk failed, whatever was drawn
-                self._live.undo(call.names, moved=not isinstance(error, OutOfOrder))
+            except BaseException:  # the order was wrong; or the disk failed, whatever was drawn
+                self._live.undo(call.names)
                 raise
             if failure is None:
                 self.committed = time.time()
@@ -279,10 +248,7 @@ class CodeStreams:
         raise failure
 
     def _note_positions(self, made: Releases, positions: Noted) -> BaseException | None:
-        """Write the positions; a function that fails takes back nothing but them.
-
-        It has seen what was drawn, so whatever it does, or gives back that cannot be kept, the draws are committed.
-        """
+        """Write the positions; a function that fails has seen what was drawn, and takes back nothing but them."""
         if positions is None:
             return None
         try:
@@ -371,21 +337,10 @@ class CodeStreams:
 
     # looking after it
 
-    def backup(self, path: str | os.PathLike[str]) -> upkeep.Verified:
-        """Copy the state file as it is committed now, and check the copy; nobody who releases waits for it.
-
-        Going on from an older copy draws the events since then again: see the docs.
-        """
-        file = self._state_file("can streams be copied")
-        file.check_place()
-        return upkeep.backup(file.path, path)
-
     def erase(self, users: Users) -> int:
-        """Take users out of the state file, all or none, as `seqveil state erase` does: releases, state and name; how
-        many releases that were.
+        """Take users out of the state file, all or none, as `seqveil state erase` does; how many releases that were.
 
-        Whoever releases waits meanwhile, for the file is written anew. The totals of the accounts stay, each under a
-        keyed hash of the name.
+        Whoever releases waits meanwhile, for the file is written anew.
         """
         names, file = [self._named(user) for user in users], self._state_file("can a user be erased")
         with self._lock:
@@ -399,38 +354,33 @@ class CodeStreams:
         """Go on with another model of the same values, fitted anew, say; the policy stays, and so do the budgets.
 
         *Guarantee*: belief, leakage and the accounts of declared secrets are from now on those of the new model, exact
-        for the kernels that the releases so far were drawn from, so that every later release keeps its ε under the new
-        model. Of releases that were erased only the LDP level goes on, which bounds what they disclosed under any
-        model.
+        for the kernels that the releases so far were drawn from, so that every later release keeps its ε under it. Of
+        releases that were erased only the LDP level goes on, which bounds what they disclosed under any model.
 
         All stored releases are replayed, in one transaction; whoever releases waits meanwhile.
         """
         if not isinstance(model, MarkovModel):
             raise InputError(f"expected a MarkovModel, as fit gives it; got {type(model).__name__}")
-        setting, values = self.setting, self.setting.model.alphabet
+        setting, values, file = self.setting, self.setting.model.alphabet, self._state_file("can streams go on so")
         if model.alphabet.fingerprint() != values.fingerprint() or model.alphabet.slots != values.slots:
             raise InputError("expected a model of the same values as the one before; fit it with that one's alphabet")
         # with a delta the total rests on the ε of every release, which an earlier one may pass under another model
         together = setting.in_batches or setting.in_blocks
-        if together or setting.budget.delta is not None or not self._store.keeps_releases:
+        if together or setting.budget.delta is not None:
             raise InputError(
-                "expected single releases that are kept, of a budget without delta, as only these can be weighed by "
-                "another model; begin new streams, whose account starts at zero"
+                "expected single releases, of a budget without delta, as only these can be weighed by another model; "
+                "begin a new state file, whose account starts at zero"
             )
         with self._lock:
             self._refuse_closed()
             history = [*self._history, setting.policy.on(model)]
-            live, users, beyond, erased = Live(history, self._store, self._memory), 0, 0, 0
-            with self._store.transaction():
-                for entry, past in list(live.adopted(self._store.everyone().users)):
-                    self._store.append(entry)
+            live, users, beyond = Live(history, file, self._memory), 0, 0
+            with file.transaction():
+                for entry, past in list(live.adopted(file.everyone().users)):
+                    file.append(entry)
                     users, beyond = users + entry.ids.size, beyond + past
-                if isinstance(self._store, SqliteStore):
-                    erased = upkeep.adopt(self._store, history)
-            before = self._live
+                erased = upkeep.adopt(file, history)
             self._go_on(history)
-            if not self._store.durable:
-                self._live.recall(before)
         return Adopted(users, erased, beyond)
 
     def _state_file(self, what: str) -> SqliteStore:
@@ -499,12 +449,6 @@ class Streams(CodeStreams):
         else:
             codes = [alphabet.encode_one(values[0])] if len(values) == 1 else alphabet.encode(values)
         return replace(super().release(users, codes, seqs, times, positions), alphabet=alphabet)
-
-    def observe(self, users: Users, releases: Sequence[Any] | Ints, *more: Any, **how: Any) -> Releases:
-        """Take releases in, as `CodeStreams.observe` does: values, None where nothing was released; or paths."""
-        model = self.setting.model
-        codes = releases if self.setting.in_batches else encode_released(model, releases)
-        return replace(super().observe(users, codes, *more, **how), alphabet=model.alphabet)
 
     def releases(self, user: User, since: int = 0, limit: int | None = None) -> list[Release]:  # type: ignore[override]
         """What was released of a user, from sequence number `since` on, at most `limit` of them."""

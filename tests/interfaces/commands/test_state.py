@@ -12,6 +12,7 @@ from policies import promise
 from seqveil.engine.policy import Policy
 from seqveil.engine.store import StoreError
 from seqveil.engine.streams import CodeStreams
+from seqveil.engine.upkeep import backup
 from seqveil.interfaces.cli import main
 from served import KEY, WORDS, words_model, words_setting
 
@@ -67,7 +68,7 @@ def test_damage_is_listed_and_never_copied(tmp_path, capsys):
         sql.execute("DELETE FROM releases WHERE seq = 3")
     sql.close()
     with CodeStreams.open(tmp_path / "s.db", words_setting(), key=KEY) as store, pytest.raises(StoreError):
-        store.backup(tmp_path / "copy.db")
+        backup(store.file, tmp_path / "copy.db")
     assert (tmp_path / "copy.db").read_text() == "earlier"
 
 
@@ -116,17 +117,6 @@ def test_a_copy_is_written_over_nothing(tmp_path, seqveil, kind):
     assert os.lstat(target).st_ino == before.st_ino
     assert not (tmp_path / "none").exists()
     assert not list(tmp_path.glob("*.part"))
-
-
-def test_a_state_in_memory_is_refused(place, seqveil):
-    before = set(os.listdir())
-    for name in (":memory:", "file:s.db", "file::memory:?cache=shared"):
-        for command in ("serve --no-auth", "release raw.csv -o out.csv", "bridge mqtt --broker localhost"):
-            options = (*promise(epsilon=1), "--model", "m", "--state", name, "--key", "key")
-            found = seqveil(*command.split(), *options)
-            assert (found.code, found.err.count("\n")) == (2, 1), found
-            assert "expected the path of a state file" in found.err
-    assert set(os.listdir()) == before
 
 
 @pytest.mark.slow
