@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import linprog
 
 from seqveil.core.secrets import SecretTracker
-from seqveil.core.secrets.tables import TIGHTER, Bounds
+from seqveil.core.secrets.tables import TIGHTER, AskedOfUsers, Bounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,20 +59,25 @@ class Guarded:
 
 def asked(tracker: SecretTracker) -> Guarded:
     """What all live windows of a secret ask of the next kernel; symbols the belief rules out ask for nothing."""
-    total, present = tracker.masses.sum(1, keepdims=True), tracker.masses.sum(2)
+    masses, records = tracker.masses[0], tracker.live[0]
+    total, present = masses.sum(1, keepdims=True), masses.sum(2)
     present = (present / np.maximum(present.sum(1, keepdims=True), 1e-300))[:, :, None]
-    weights = np.where(total > 0, tracker.masses / np.where(total > 0, total, 1.0), present)
-    records = tracker.records[0]
+    weights = np.where(total > 0, masses / np.where(total > 0, total, 1.0), present)
     return Guarded(records.index, weights, records.prior, tracker.ahead.aim, tracker.secret.sides, 0.0)
 
 
 def bounds_of(promises: list[tuple[np.ndarray, Guarded]], belief: np.ndarray, turns: int = 1) -> Bounds:
     """The bounds of these promises, each with its observer's belief; so many windows may be kept one after another."""
     made = [
-        Bounds.of_windows(seen, seen * one.weights, one.prior, one.epsilon, one.sides, one.error)
+        AskedOfUsers.of_windows(
+            seen[None], (seen * one.weights)[None], one.prior[None], one.epsilon, one.sides, one.error
+        ).one(0)
         for seen, one in promises
     ]
-    found = Bounds.joined(made, belief)
+    nothing = Bounds(belief, np.zeros((0, belief.size)), np.zeros((0, belief.size)), belief > 0)
+    own = [bounds for bounds, (seen, _) in zip(made, promises, strict=True) if seen is belief]
+    others = [bounds for bounds, (seen, _) in zip(made, promises, strict=True) if seen is not belief]
+    found = Bounds.joined(own or [nothing], others)
     return replace(found, turns=turns)
 
 

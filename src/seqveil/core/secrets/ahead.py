@@ -10,17 +10,16 @@ and d events before a window begins
     g_v(s; 0)   = h_v(δ(0, symbol of s), s; N-1)
     g_v(s; d+1) = Σ_s' P(s'|s) g_v(s'; d).
 
-A *trait* needs none of it: the state says the answer, so h_v(s) = [s gives answer v], at every time. It is a window
-that was over before the stream began, and that later releases still tell about.
-
-All are sums of products that are not negative, both for "it happens" and for "it does not", so their relative error is
-that of adding and multiplying, however rare a secret is; nothing is ever got by subtracting from one.
+A *trait* is a window that was over before the stream began, and that later releases still tell about: the state says
+the answer, h_v(s) = [s gives answer v]. All are sums of products that are not negative, so their relative error is that
+of adding and multiplying, however rare a secret is; nothing is ever got by subtracting from one.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -38,57 +37,28 @@ LONGEST = 1000  # events of a stream, where a promise needs an end
 MARGIN = 1e-9  # kernels aim at ε(1-MARGIN), so that what later releases tell may be forgotten once it is below MARGIN·ε
 CERTAIN = 1e-12
 FAINTEST = 1e-280  # a window whose value is less likely than that cannot be counted in floating point
-MEMORY = 200_000_000  # bytes of tables kept; beyond, every √count-th is kept and the others are swept again
+MEMORY = 1_000_000_000  # bytes that the tables of a secret may take
 TILE = 128  # windows whose numbers are added at once
 _WINDOWS_TRIED = 64
 
 
-class Sweep:
-    """tables[0], tables[i+1] = step(i, tables[i]), up to `count` of them, in memory of about √count tables if need be.
+def swept(first: Floats, step: Callable[[int, Floats], Floats], count: int) -> Floats:
+    """tables[0] = first, tables[i+1] = step(i, tables[i]): so many, stacked.
 
-    >>> sweep = Sweep(np.ones(1), lambda i, table: table + i, 5, memory=0)
-    >>> [float(sweep.at(i)[0]) for i in (4, 0, 2)]
-    [7.0, 1.0, 2.0]
+    >>> swept(np.ones(1), lambda i, table: table + i, 5)[:, 0].tolist()
+    [1.0, 1.0, 2.0, 4.0, 7.0]
     """
-
-    def __init__(self, first: Floats, step: Callable[[int, Floats], Floats], count: int, memory: int = MEMORY) -> None:
-        self._step, self.count = step, count
-        self._stride = count if count * first.nbytes <= memory else max(1, round(count**0.5))
-        self._kept = [first]
-        table = first
-        for i in range(count - 1 if self._stride < count else 0):
-            table = step(i, table)
-            if (i + 1) % self._stride == 0:
-                self._kept.append(table)
-        self._block: tuple[int, Floats] = (-1, first[None])
-
-    @property
-    def held(self) -> bool:
-        """Whether all tables are in memory at once, in one block."""
-        return self._stride == self.count
-
-    def at(self, index: int) -> Floats:
-        """One table."""
-        number, offset = divmod(index, self._stride)
-        return self.block(number)[offset]
-
-    def block(self, number: int) -> Floats:
-        """The tables number·stride and after, stacked; the latest block stays in memory."""
-        held, tables = self._block
-        if held != number:
-            begin = number * self._stride
-            table, size = self._kept[number], min(self._stride, self.count - begin)
-            tables = np.empty((size, *table.shape))
-            for i in range(size):
-                tables[i] = table
-                table = self._step(begin + i, table) if i + 1 < size else table
-            self._block = (number, tables)
-        return tables
-
-    def blocks(self, start: int, stop: int) -> Iterator[Floats]:
-        """Tables start..stop-1 in stacks."""
-        for begin in range(start - start % self._stride, stop, self._stride):
-            yield self.block(begin // self._stride)[max(0, start - begin) : stop - begin]
+    size = count * first.nbytes
+    if size > MEMORY:
+        raise InputError(
+            f"the tables of this secret need {size / 1e9:.1f} GB, more than {MEMORY / 1e9:g}; give it a shorter window "
+            "or use a model with fewer states"
+        )
+    tables = np.empty((count, *first.shape))
+    tables[0] = first
+    for i in range(count - 1):
+        tables[i + 1] = step(i, tables[i])
+    return tables
 
 
 class Ahead:
@@ -120,13 +90,14 @@ class Ahead:
         self._targets: list[Ints] = [self.automaton.moves[:, model.newest + tick] for tick in ticks]  # (A, S) each
         self._labelled = (self.automaton.labels[None, :] == np.arange(self.values)[:, None]).astype(np.float64)
         first = np.repeat(self._labelled[:, :, None], model.size, axis=2)
-        self.inside = Sweep(first, self._back, self.length)
+        self.inside = swept(first, self._back, self.length)  # h_v(a, s; left): (N, V, A, S)
+        if self.family:  # side by side, as `_extremes` reads them
+            self._laid = np.ascontiguousarray(np.moveaxis(self.inside, 0, -1))
+            self.inside = np.moveaxis(self._laid, -1, 0)
         self.at_start = self._from_place(0)  # g_v(s; 0): (V, S)
         self._check_uncertain()
         self.lead, self.untracked = self._watched()
-        self.before = Sweep(
-            self.at_start, lambda _, held: filtering.pull(model, held), self.lead
-        )  # g_v(s; d) for d = 0..lead-1
+        self.before = swept(self.at_start, lambda _, table: filtering.pull(model, table), self.lead)  # g_v(s; d)
         self._beginnings: dict[int, Ahead] = {0: self}
 
     def beginning(self, offset: int) -> Ahead:
@@ -172,7 +143,7 @@ class Ahead:
 
     def _from_place(self, place: int) -> Floats:
         left = self.length - 1 - place
-        return self.inside.at(left)[:, self.target(place)[0], self._places]
+        return self.inside[left][:, self.target(place)[0], self._places]
 
     def _watched(self) -> tuple[int, float]:
         """How many events before it begins a window is watched, its first event counting as one, and the most that can
@@ -323,8 +294,7 @@ class Ahead:
     def family_priors(self) -> Floats:
         """Pr(v) for the first T events, T = 1..LONGEST: (T, V)."""
         distribution = self.opened(self.model.initial)
-        parts = [(block * distribution).sum((2, 3)) for block in self.inside.blocks(0, self.length)]
-        return np.concatenate(parts)
+        return np.array([(table * distribution).sum((1, 2)) for table in self.inside])
 
     @cached_property
     def open(self) -> Ints:
@@ -339,19 +309,6 @@ class Ahead:
         scales[:, self.open - 1] = np.where(priors > 0.0, 1.0 / np.where(priors > 0.0, priors, 1.0), 0.0)
         return scales
 
-    def _laid(self, start: int, stop: int) -> Iterator[tuple[int, Floats]]:
-        """The tables for start..stop-1 events to come, in stacks (V, A, S, L) that lie by events; where each begins."""
-        if self.inside.held:
-            yield start, self._whole[..., start:stop]
-            return
-        for block in self.inside.blocks(start, stop):
-            yield start, np.ascontiguousarray(np.moveaxis(block, 0, -1))
-            start += len(block)
-
-    @cached_property
-    def _whole(self) -> Floats:
-        return np.ascontiguousarray(np.moveaxis(self.inside.block(0), 0, -1))
-
     def family_odds(self, joint: Floats, own: Ints, step: int) -> tuple[Floats, Floats]:
         """What a release as event number `step` says about the windows that end with it or later.
 
@@ -360,33 +317,13 @@ class Ahead:
         and the largest e^(log odds) of any, 1 among them: (B, 2).
         """
         first, ratios = np.zeros((len(joint), self.values)), np.ones((len(joint), 2))
-        code, scales = form(_extremes, len(joint)), self._scales
-        for begin, tables in self._laid(0, int(self.open.max(initial=step)) - step):
-            last = begin + tables.shape[-1]
-            in_parts(
-                len(joint),
-                lambda part, tables=tables, some=scales[:, step + begin : step + last]: code(  # type: ignore[misc]
-                    joint[part], tables, own, some, ratios[part]
-                ),
-                joint[0].size,
-            )
+        code, left = form(_extremes, len(joint)), int(self.open.max(initial=step)) - step
+        tables, scales = self._laid[..., :left], self._scales[:, step : step + left]
+        in_parts(len(joint), lambda part: code(joint[part], tables, own, scales, ratios[part]), joint[0].size)
         now = np.add.reduce(joint, 2)
         for state, value in enumerate(self.automaton.labels[own].tolist()):
             first[:, value] += now[:, state]
         return first / np.maximum(first.sum(1, keepdims=True), filtering.TINY), ratios
-
-    def by_source(self, joint: Floats, own: Ints, places: Ints, left: Ints) -> Floats:
-        """Sums of Pr(v | state) over distributions (B, R, S), by the source at `places` (R, S), for windows of a family
-        with so many events left (W,): (B, W, V, Z)."""
-        width, parts = int(places.max()) + 1, []
-        for begin, tables in self._laid(int(left.min(initial=0)), int(left.max(initial=-1)) + 1):
-            wanted = left[(left >= begin) & (left < begin + tables.shape[-1])] - begin
-            chosen = np.ascontiguousarray(tables[..., wanted])
-            sums = np.zeros((len(joint), self.values, width, wanted.size))
-            form(_by_source, len(joint))(joint, chosen, own, places, sums)
-            parts.append(sums)
-        none = np.zeros((len(joint), self.values, width, 0))
-        return np.ascontiguousarray(np.moveaxis(np.concatenate([none, *parts], axis=3), 3, 1))
 
     def error(self, step: int) -> float:
         """Relative error, from above, of any ratio of two probabilities of this secret after `step` releases.
@@ -458,20 +395,6 @@ def _extremes(joint: Any, tables: Any, own: Any, scales: Any, ratios: Any) -> No
             ratios[user, 0], ratios[user, 1] = low, high
 
 
-@compiled
-def _by_source(joint: Any, tables: Any, own: Any, places: Any, sums: Any) -> None:
-    """Fill in the sums (B, V, Z, W) of tables (V, A, S, W) over distributions (B, R, S), by source."""
-    part = np.zeros(sums.shape[3])
-    for user in range(len(joint)):
-        for v in range(len(tables)):
-            for r in range(joint.shape[1]):
-                for s in range(joint.shape[2]):
-                    chance = joint[user, r, s]
-                    if chance > 0.0:
-                        np.multiply(tables[v, own[r], s], chance, part)
-                        np.add(sums[user, v, places[r, s]], part, sums[user, v, places[r, s]])
-
-
 class Answered(Ahead):
     """What `Ahead` is for windows, for a trait: the answer of each state."""
 
@@ -484,7 +407,7 @@ class Answered(Ahead):
             raise InputError("the model does not know this trait; fit it to people whose answer is known, with trait=")
         self.values = len(model.trait.answers)
         self.at_start = self.at_first = (model.answers == np.arange(self.values)[:, None]).astype(np.float64)
-        self.before = Sweep(self.at_start, lambda _, held: held, 1)
+        self.before, self.inside = self.at_start[None], np.zeros((0, self.values, 1, model.size))
         if (self.at_start @ model.initial).min() <= CERTAIN:
             raise InputError("under this model an answer to the trait is certain or impossible; check its weights")
 
@@ -506,3 +429,63 @@ def _span(logs: Floats) -> float:
 def ahead(model: MarkovModel, secret: Secret) -> Ahead:
     """The tables of a secret under a model, shared by all streams that watch it."""
     return (Answered if secret.kind == "trait" else Ahead)(model, secret)
+
+
+class Automata:
+    """The automata of some secrets, read side by side along a stream: one state r says where each of them stands.
+
+    An automaton is in its first state where no window of its secret is in progress, so nothing here goes by a window
+    that is over. A trait has none.
+
+    >>> from seqveil.core.secrets.declared import ever
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> plans = [ahead(model, ever(code, epsilon=0.5, window=2)) for code in (0, 1)]
+    >>> automata = Automata(plans)
+    >>> automata.read(np.array([[0, 0], [1, 0]]), np.array([1, 1]), 1).tolist()
+    [[0, 1], [1, 1]]
+    """
+
+    def __init__(self, plans: Sequence[Ahead]) -> None:
+        self.plans = tuple(plans)
+        sizes = [plan.memory for plan in plans]
+        self.size = math.prod(sizes)
+        self._strides = np.cumprod([1, *sizes[:0:-1]])[::-1][: len(sizes)]
+        self.states = np.arange(self.size) // self._strides[:, None] % np.array(sizes, np.int64)[:, None]  # (J, R)
+        self._targets: dict[Any, Ints] = {}
+
+    def target(self, step: int) -> Ints:
+        """The state after reading the symbol that each state of the chain shows, at this event: (R, S)."""
+        reads = []  # what each automaton does, and whether it begins anew; None where it is in no window
+        for plan in self.plans:
+            place = plan.offset + step
+            position = place % plan.length if plan.repeats else place
+            inside = plan.length and (plan.family or plan.repeats or place < plan.length)
+            reads.append((plan.target(position), position == 0 or step == 0) if inside else None)
+        key = tuple(None if read is None else (id(read[0]), read[1]) for read in reads)
+        if key not in self._targets:
+            made = np.zeros((self.size, self.plans[0].model.size), np.int64)
+            for read, states, stride in zip(reads, self.states, self._strides.tolist(), strict=True):
+                if read is not None:
+                    made += stride * read[0][np.zeros_like(states) if read[1] else states]
+            self._targets[key] = made
+        return self._targets[key]
+
+    def by_symbol(self, step: int) -> Ints:
+        """The same by the symbol itself: (R, n)."""
+        return self.target(step)[:, self._showing]
+
+    def row(self, memory: Ints) -> Ints:
+        """The states r of users (B,) from those of each automaton (B, J)."""
+        return np.asarray((memory * self._strides).sum(1), np.int64)
+
+    def read(self, memory: Ints, codes: Ints, step: int) -> Ints:
+        """Where the automata stand (B, J) once these raw symbols (B,) came as event number `step`."""
+        return self.states[:, self.by_symbol(step)[self.row(memory), codes]].T
+
+    @cached_property
+    def _showing(self) -> Ints:
+        """A state of the chain that shows each symbol: (n,)."""
+        model = self.plans[0].model
+        showing = np.zeros(model.n, np.int64)
+        showing[model.newest] = np.arange(model.size)
+        return showing
