@@ -221,8 +221,8 @@ class Run:
             return
         read = [each for each in (self.data, *inputs, state, key) if isinstance(each, str | os.PathLike)]
         writing.check_place(self.out, read, self.out_format)
-        if self.how.meta is not None and any(writing.same_file(self.how.meta, each) for each in (self.out, *read)):
-            raise InputError("the side file would replace another file of this release; choose another name for it")
+        if self.how.meta is not None:
+            writing.refuse_read(self.how.meta, [self.out, *read])
         there = [path for path in (self.out, self.side) if path is not None and writing.taken(path)]
         if there and state is None and not self.how.force:
             # whoever saw the first release and sees the second learns from both, and each spent the whole budget
