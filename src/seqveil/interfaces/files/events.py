@@ -143,6 +143,10 @@ class Events:
         """The row of the file, counted from 1, that entry ``i`` came from."""
         return int(self.frame["row"][i])
 
+    def lacking(self, which: Callable[[pl.Expr], pl.Expr] = pl.any_horizontal) -> NDArray[np.bool_]:
+        """The events without a value; of two columns those where any is missing, or all are."""
+        return np.asarray(self.frame.select(which(pl.col("^value.?$").is_null())).to_series().to_numpy())
+
     def seconds(self) -> Floats:
         """When each event was."""
         return ordering.seconds(self.order, self.key, self.counts, self.row, self.name)
@@ -182,13 +186,7 @@ class Events:
 
     def codes_or_withheld(self, alphabet: Symbols) -> Ints:
         """The codes of released values, where an empty one says that nothing was released: WITHHELD."""
-        values = self.values
-        empty = np.isnan(values) if isinstance(values, np.ndarray) else values.is_null().to_numpy()[:, None]
-        half = empty.any(1) & ~empty.all(1)
-        if half.any():
-            row = self.row(int(half.argmax()))
-            raise DataError(f"{self.name}: row {row}: one coordinate is empty and the other is not; mend the row")
-        codes, said = np.full(self.n, WITHHELD, np.int64), np.flatnonzero(~empty.any(1))
+        codes, said = np.full(self.n, WITHHELD, np.int64), np.flatnonzero(~self.lacking(pl.all_horizontal))
         if said.size:
             codes[said] = self.at(said).codes(alphabet, OTHER_RELEASE)
         return codes
@@ -475,22 +473,22 @@ def _filled(events: Events, missing: Missing | None) -> Events:
     """The events with what was chosen for rows without a value done."""
     if missing is None:
         return events
-    frame, values = events.frame, [name for name in events.frame.columns if name.startswith("value")]
-    lacks = pl.any_horizontal(pl.col(*values).is_null())
-    taken = replace(events.taken, missing=int(frame.select(lacks).to_series().sum()))
+    frame, values, lacks = events.frame, pl.col("^value.?$"), pl.Series(events.lacking())
+    taken = replace(events.taken, missing=int(lacks.sum()))
     if missing == "symbol":
-        if len(values) > 1 or frame["value"].dtype not in (pl.String, pl.Null):
+        if "value" not in frame.columns or frame["value"].dtype not in (pl.String, pl.Null):
             raise DataError(f"{events.name}: {no_symbol()}")
         frame = frame.with_columns(pl.col("value").cast(pl.String).fill_null(MISSING))
         return replace(events, frame=frame, taken=taken)
     if missing == "hold":  # a point of which half is missing is held whole
-        frame = frame.with_columns(pl.when(~lacks).then(pl.col(*values)))
-        frame = frame.with_columns(pl.col(*values).forward_fill().over("user"))
-    left = frame.filter(~lacks)
-    if not left.height:
+        frame = frame.with_columns(pl.when(~lacks).then(values)).with_columns(values.forward_fill().over("user"))
+        lacks = pl.Series(replace(events, frame=frame).lacking())
+    if lacks.all():
         raise DataError(f"{events.name}: no row has a value; check that this is the value column")
-    dropped = frame.height - left.height
-    return replace(events, frame=left, taken=replace(taken, dropped=dropped, held=taken.missing - dropped))
+    dropped = int(lacks.sum())
+    return replace(
+        events, frame=frame.filter(~lacks), taken=replace(taken, dropped=dropped, held=taken.missing - dropped)
+    )
 
 
 def ranks(*keys: Ints) -> Ints:

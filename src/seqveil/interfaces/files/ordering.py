@@ -184,10 +184,7 @@ def _said_of_text(order: pl.Series) -> str:
     if order.str.contains(_SLASHES).any():
         first = bool((order.str.extract(_SLASHES, 1).cast(pl.Int64, strict=False) > 12).any())
         return f"dates as {'day/month' if first else 'month/day'}/year, taken for UTC"
-    if not order.str.contains(r"[T ]\d{1,2}:\d{2}").any():
-        return "ISO 8601 weeks" if order.str.contains("W").all() else "ISO 8601 dates"
-    zoned = order.str.contains(r":\d{2}.*([zZ]|[+-]\d{2}:?\d{2})( \d{4})?$")
-    return "ISO 8601 times" if zoned.all() else "ISO 8601 times, those without a zone as UTC"
+    return "ISO 8601 times, those without a zone as UTC"
 
 
 def no_mean() -> str:

@@ -584,12 +584,7 @@ def learn_released(
     chain = chain_of(model)
     found = received(released, chain, policy, meta)
     evidence, rounds = evidence_of(found), itertools.count(1)
-
-    def each_round() -> None:
-        """Say how many rounds are done."""
-        if working is not None:
-            working("learning", next(rounds))
-
+    each_round = (lambda: None) if working is None else (lambda: working("learning", next(rounds)))
     learned = learn(evidence, chain.alphabet, strength=strength, each_round=each_round)
     if chain.reading is not None:
         learned = replace(learned, model=learned.model.with_reading(chain.reading))
