@@ -329,11 +329,11 @@ def _best(decoded: Decoded, found: Received, loss: Distortion) -> tuple[Ints, ND
     guess, confidence = np.zeros(found.codes.size, np.int64), np.zeros(found.codes.size, np.float32)
     expected = np.zeros(found.setting.model.n)
     for rows, distributions in decoded:
-        there = np.flatnonzero(rows >= 0)
-        at, seen = rows[there], distributions[there]
-        guess[at] = loss.best_guess(seen)
-        confidence[at] = seen[np.arange(at.size), guess[at]]
-        expected += seen.sum(0)
+        if (rows < 0).any():
+            rows, distributions = rows[rows >= 0], distributions[rows >= 0]
+        best = loss.best_guess(distributions)
+        guess[rows], confidence[rows] = best, distributions[np.arange(rows.size), best]
+        expected += distributions.sum(0)
     return guess, confidence, expected
 
 
