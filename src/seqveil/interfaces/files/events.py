@@ -36,6 +36,10 @@ _WHOLE, _PADDED = r"^[+-]?(0|[1-9]\d{0,17}|[1-8]\d{18})$", r"^[+-]?0\d"
 KEY = "\x00key"  # what the column is called that holds the order in numbers
 
 
+def silent(*_: int) -> None:
+    """Where nobody asks how far it is."""
+
+
 @dataclass(frozen=True)
 class Taken:
     """How a file was read and ordered: what each column was taken for and why, and what happened to rows.

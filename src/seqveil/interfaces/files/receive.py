@@ -28,7 +28,7 @@ from seqveil.engine.blocks import Made
 from seqveil.engine.policy import Policy
 from seqveil.engine.secrets import SecretTotal
 from seqveil.interfaces.files import writing
-from seqveil.interfaces.files.events import Progress, symbol_events
+from seqveil.interfaces.files.events import Progress, silent, symbol_events
 from seqveil.interfaces.files.fit import origin_in_words
 from seqveil.interfaces.files.received import Received, ReleasedBatch, paired, received
 from seqveil.interfaces.files.release import CALL_ROWS
@@ -47,10 +47,6 @@ if TYPE_CHECKING:
 TOGETHER = 1 << 25  # numbers that the distributions of one batch of streams may take
 LONGEST = 1 << 29  # numbers that the distributions of one stream may take
 SHOWN = 20  # rows of a table on the terminal
-
-
-def _silent(*_: int) -> None:
-    """Where nobody asks how far it is."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -145,7 +141,7 @@ def audit(
     delta: float = 1e-6,
     html: FilePath | None = None,
     attack: FilePath | None = None,
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> Audited:
     """Check what releases leaked, exactly, and whether these people follow the model, as `seqveil audit` does.
 
@@ -258,7 +254,7 @@ def decode(
     truth: Any = None,
     histogram: FilePath | None = None,
     format: str | None = None,
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> Estimates:
     """The best estimate of every row's true value, as `seqveil decode` gives it, in a frame of the kind that came.
 
@@ -491,7 +487,7 @@ def stats(
     per: int | None = None,
     top: int = 5,
     method: str = "auto",
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> Statistics:
     """How often values occurred and how long they lasted, with intervals, as `seqveil stats` estimates it.
 
