@@ -26,7 +26,7 @@ from seqveil.engine import batches, stream
 from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.bridge.payloads import Payloads, Refusal
 from seqveil.interfaces.files.fit import fit_table
-from seqveil.interfaces.files.ordering import order_keys, seconds
+from seqveil.interfaces.files.ordering import order_key, seconds
 
 MODEL = MarkovModel([0.5, 0.5], [[0.7, 0.3], [0.3, 0.7]])
 NOW = 1_700_000_000
@@ -262,7 +262,7 @@ FAR = ["1600-01-01", "2024-01-01", "2262-04-12", "2608-07-23", "4000-02-29"]
 
 def seconds_of(order):
     where = (lambda i: i + 1, "data")
-    return seconds(order, order_keys(order, *where), False, *where)
+    return seconds(order, order_key(order, *where), False, *where)
 
 
 def test_no_date_in_a_file_is_taken_for_another():

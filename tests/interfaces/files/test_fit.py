@@ -150,10 +150,10 @@ def test_a_grid_of_ones_own_is_kept_and_points_far_away_are_counted(tmp_path, se
 
 def test_a_missing_coordinate_is_not_offered_as_a_symbol_and_only_a_fit_says_what_becomes_of_it():
     rows = gaze("seq").with_columns(pl.when(pl.col("seq") > 33).then(pl.col("x")))
-    with pytest.raises(DataError, match=r"say what to do with missing=.drop. or missing=.hold.$"):
+    with pytest.raises(DataError, match=r"fit the model with missing=.drop. or missing=.hold.$"):
         sv.fit(rows, value="x,y", grid="3x2", smoothing=1)
     model = sv.fit(gaze("seq"), value="x,y", grid="3x2", smoothing=1)
-    with pytest.raises(DataError, match=r"fit the model again with missing=.drop. or missing=.hold.$"):
+    with pytest.raises(DataError, match=r"fit the model with missing=.drop. or missing=.hold.$"):
         sv.release(rows, model, epsilon=1.0)
 
 

@@ -82,8 +82,8 @@ def test_a_guarded_release_and_its_attack_are_shown_escaped(released):
         (["--html", "r.html", "--attack", "raw.csv"], "raw.csv: is not the result of an attack"),
         (["--html", "r.html", "--attack", "plain.csv.meta.json"], "is not the result of an attack"),
         (["--attack", "plain.csv"], "goes with --html"),
-        (["--html", "plain.csv"], "is read for the page"),
-        (["--html", "plain.csv.meta.json"], "is read for the page"),
+        (["--html", "plain.csv"], "is read and written at once"),
+        (["--html", "plain.csv.meta.json"], "is read and written at once"),
         (["--html", "nowhere/r.html"], "its folder does not exist"),
     ],
 )

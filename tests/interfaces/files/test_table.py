@@ -136,7 +136,7 @@ def test_standard_input_and_its_format(monkeypatch):
         ("d.csv", b"\xff\xfeu\x00s\x00e\x00r\x00", "the header is not UTF-8"),
         ("d.jsonl", f'{{"user":"a","value":1}}\n{{"user":"a","value":{SECRET}}}\n', "row 2 is not a JSON object"),
         ("d.jsonl", f'{{"user":"a","value":1}}\n\n["{SECRET}"]\n', "row 2 is not a JSON object"),
-        ("d.jsonl", f'{{"user":"{SECRET}","value":{{"a":1}}}}\n', "row 1: column 'value' holds a list"),
+        ("d.jsonl", f'{{"user":"{SECRET}","value":{{"a":1}}}}\n', "column 'value' must hold text"),
         ("d.jsonl", f'{{"user":"a","value":1}}\n{{"user":"a","user":"{SECRET}","value":1}}\n', "row 2 is not a JSON"),
         ("d.jsonl", f'{{"user":"{SECRET}\\ud800","value":1}}\n', "row 1 is not a JSON object of UTF-8 text"),
         ("d.jsonl", '{"user":"a","value":1}\n{"user":"a","value":NaN}\n', "row 2: column 'value' is empty"),
@@ -144,7 +144,7 @@ def test_standard_input_and_its_format(monkeypatch):
         (
             "d.jsonl",
             f'{{"user":"a","value":"x"}}\n{{"user":"a","value":["{SECRET}"]}}\n',
-            "row 2: column 'value' holds",
+            "column 'value' must hold text or numbers",
         ),
         ("d.parquet", f"{SECRET}", "cannot be read as Parquet"),
         ("d.parquet", "", "cannot be read as Parquet"),

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from seqveil.core.errors import DataError
 from seqveil.core.model import SMOOTHING
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import emit_json, lines, rows, show, steps
@@ -142,8 +141,7 @@ def learn(
 
 def _check_out(out: Path, *read: str | Path) -> None:
     """Refuse to write the model over what it is made from, or where no file can be, before anything is read."""
-    from seqveil.interfaces.files.writing import same_file
+    from seqveil.interfaces.files.writing import refuse_read
 
-    if any(same_file(each, out) for each in read):
-        raise DataError(f"{out.name}: is read and written at once; choose another output")
+    refuse_read(out, read)
     o.check_model_out(out)

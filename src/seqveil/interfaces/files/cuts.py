@@ -71,7 +71,10 @@ def cut(way: str, size: Any, numbers: Floats | None, span: str | None = None, na
             return Grid.regular(x, y, (x0, x1, y0, y1), "nearest")
         if size == AUTO:
             return Grid(_edges(data[:, 0], x), _edges(data[:, 1], y), "nearest")
-        (x0, x1), (y0, y1) = _outward(data[:, 0], x), _outward(data[:, 1], y)
+        fine = (
+            _edges(data[:, axis], min(20 * cells, 1000)) for axis, cells in enumerate((x, y))
+        )  # outward by a part of a cell
+        (x0, *_, x1), (y0, *_, y1) = (edges.tolist() for edges in fine)
         return Grid.regular(x, y, (x0, x1, y0, y1), "nearest")
     width = None if size == AUTO else width_of(size)
     if span is None:
@@ -134,18 +137,11 @@ def _levels(numbers: Floats, count: int) -> Floats:
     gaps = np.diff(edges)
     if not gaps.all():
         raise InputError("all numbers are equal, so there is nothing to cut; name an alphabet, or check the column")
-    first, last = (round_down(max(gap, (high - low) / 100)) for gap in (gaps[0], gaps[-1]))
+    first, last = (10.0 ** math.floor(math.log10(max(gap, (high - low) / 100))) for gap in (gaps[0], gaps[-1]))
     nearest = np.minimum(gaps[:-1], gaps[1:])  # half of it, rounded down to a power of ten, keeps edges apart
     digits = -np.floor(np.log10(nearest / 2)).astype(int)
     rounded = [round(edge, places) for edge, places in zip(edges[1:-1].tolist(), digits.tolist(), strict=True)]
     return np.array([math.floor(low / first) * first, *rounded, math.ceil(high / last) * last])
-
-
-def _outward(numbers: Floats, cells: int) -> tuple[float, float]:
-    """The bulk of the numbers, rounded outward by up to a tenth of one of so many cells."""
-    low, high = bulk(numbers)
-    step = round_down((high / cells - low / cells) / 10 or 1.0)
-    return math.floor(low / step) * step, max(math.ceil(high / step), math.floor(low / step) + 1) * step
 
 
 def width_of(bins: float | str) -> float:
@@ -217,11 +213,6 @@ def round_up(size: float) -> float:
     """
     unit = 10.0 ** math.floor(math.log10(size))
     return next(step * unit for step in (1.0, 2.0, 5.0, 10.0) if step * unit >= size * (1 - 1e-12))
-
-
-def round_down(size: float) -> float:
-    """The next of 1, 2, 5, 10, 20, 50 … that is not larger."""
-    return round_up(size) if round_up(size) <= size else round_up(size / 2.6)
 
 
 def round_near(size: float) -> float:

@@ -6,7 +6,6 @@ where a model takes slots of time, each slot is one event.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -34,8 +33,11 @@ PLACE = (("latitude", "lat"), ("longitude", "lon", "lng"))  # what the columns o
 UNKNOWN_VALUE = "check the value column, release with {option}, or refit the model with it"
 OTHER_RELEASE = "check the value column, and that the model is the one of the release"
 _WHOLE, _PADDED = r"^[+-]?(0|[1-9]\d{0,17}|[1-8]\d{18})$", r"^[+-]?0\d"
-KEY = "\x00key"  # what columns are called that hold the order in numbers
-_FIELD = re.compile(r"((?:\\.|[^\\,])*)(?:,|$)", re.DOTALL)
+KEY = "\x00key"  # what the column is called that holds the order in numbers
+
+
+def silent(*_: int) -> None:
+    """Where nobody asks how far it is."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,6 @@ class Events:
     reading: Reading  # the columns that were taken
     frame: pl.DataFrame = field(repr=False)
     taken: Taken
-    counts: bool = False  # whether the order counts events: a column seq that nobody named as times
 
     @property
     def n(self) -> int:
@@ -121,11 +122,15 @@ class Events:
         """The order column under its own name; of several a struct."""
         return self.frame["order"].rename(self.taken.order or "") if "order" in self.frame.columns else None
 
-    @cached_property
-    def keys(self) -> list[pl.Series]:
-        """The order in numbers, which are read once; none where there is no order."""
-        known = [self.frame[name] for name in self.frame.columns if name.startswith(KEY)]
-        return known or ([] if self.order is None else ordering.order_keys(self.order, self.row, self.name))
+    @property
+    def key(self) -> pl.Series | None:
+        """The order in numbers."""
+        return self.frame[KEY] if "order" in self.frame.columns else None
+
+    @property
+    def counts(self) -> bool:
+        """Whether the order counts events: a column seq that nobody named as times."""
+        return self.reading.time is None and self.taken.order == "seq"
 
     @cached_property
     def people(self) -> tuple[list[Any], Ints]:
@@ -142,9 +147,13 @@ class Events:
         """The row of the file, counted from 1, that entry ``i`` came from."""
         return int(self.frame["row"][i])
 
+    def lacking(self, which: Callable[[pl.Expr], pl.Expr] = pl.any_horizontal) -> NDArray[np.bool_]:
+        """The events without a value; of two columns those where any is missing, or all are."""
+        return np.asarray(self.frame.select(which(pl.col("^value.?$").is_null())).to_series().to_numpy())
+
     def seconds(self) -> Floats:
         """When each event was."""
-        return ordering.seconds(self.order, self.keys, self.counts, self.row, self.name)
+        return ordering.seconds(self.order, self.key, self.counts, self.row, self.name)
 
     def at(self, places: Ints | slice) -> Events:
         """Some of them."""
@@ -156,8 +165,8 @@ class Events:
         By time or number where there is one, then by user; else, and where what is released `together` must stay so,
         user by user. Each user's events keep their sequence.
         """
-        users, keys = self._numbered(self.users.unique().sort()), [] if together else self.keys
-        return self.at(np.lexsort([users, *(key.to_numpy() for key in keys[::-1])]))
+        users, key = self._numbered(self.users.unique().sort()), self.key
+        return self.at(np.lexsort([users] if together or key is None else [users, key.to_numpy()]))
 
     def codes(self, alphabet: Symbols, remedy: str = UNKNOWN_VALUE) -> Ints:
         """The code of each value; one outside the alphabet is hidden, or refused by its row, never with the value."""
@@ -181,13 +190,7 @@ class Events:
 
     def codes_or_withheld(self, alphabet: Symbols) -> Ints:
         """The codes of released values, where an empty one says that nothing was released: WITHHELD."""
-        values = self.values
-        empty = np.isnan(values) if isinstance(values, np.ndarray) else values.is_null().to_numpy()[:, None]
-        half = empty.any(1) & ~empty.all(1)
-        if half.any():
-            row = self.row(int(half.argmax()))
-            raise DataError(f"{self.name}: row {row}: one coordinate is empty and the other is not; mend the row")
-        codes, said = np.full(self.n, WITHHELD, np.int64), np.flatnonzero(~empty.any(1))
+        codes, said = np.full(self.n, WITHHELD, np.int64), np.flatnonzero(~self.lacking(pl.all_horizontal))
         if said.size:
             codes[said] = self.at(said).codes(alphabet, OTHER_RELEASE)
         return codes
@@ -205,7 +208,6 @@ def read_events(
     holes: Holes = "none",
     on_map: bool = False,
     beside: Sequence[str] = (),
-    modelled: bool = False,
 ) -> Events:
     """The events of a file, of standard input for ``-``, of a polars frame, or of a table that was read before.
 
@@ -221,20 +223,19 @@ def read_events(
         holes: whether values may be null in what comes back.
         on_map: whether values are latitude and longitude: columns that are called so need no name.
         beside: further columns that are kept where there are some.
-        modelled: whether a model says how values are read, so that only another fit can change it.
     """
     if missing not in (None, "drop", "hold", "symbol"):
         raise InputError(f"expected missing values to be drop, hold or symbol, got {missing!r}")
-    chosen = EventColumns(file_name(data), reading, clock or slots is not None, on_map, tuple(beside), modelled)
+    chosen = EventColumns(file_name(data), reading, clock or slots is not None, on_map, tuple(beside))
     wanted = (*reading.user_columns, *reading.value_columns, *reading.time_columns)
     table = read_table(data, chosen.pick, format, wanted)
     kind = "text" if missing == "symbol" and kind == "auto" else kind
-    found = _filled(_in_order(chosen.events(table, kind, missing, holes)), missing)
+    found = _filled(_in_order(_keyed(chosen.events(table, kind, missing, holes))), missing)
     if slots is None:
         return found
     times, order = found.seconds(), found.frame["order"].rename(found.taken.order or "")
     frame = ordering.resampled(found.frame, order, times, slots, found.name)
-    return replace(found, frame=frame, taken=replace(found.taken, slots=slots.describe()))
+    return _keyed(replace(found, frame=frame, taken=replace(found.taken, slots=slots.describe())))
 
 
 def symbol_events(
@@ -242,7 +243,7 @@ def symbol_events(
 ) -> Events:
     """The events of raw data as the alphabet of a model says that they are read; `how` takes the place of it."""
     said: dict[str, Any] = {"missing": alphabet.missing, "slots": alphabet.slots, "on_map": alphabet.on_map}
-    return read_events(data, reading or Reading(), value_type_of(alphabet), modelled=True, **said | how)
+    return read_events(data, reading or Reading(), value_type_of(alphabet), **said | how)
 
 
 def value_type_of(alphabet: Symbols) -> ValueType:
@@ -294,7 +295,6 @@ class EventColumns:
     clock: bool
     on_map: bool
     beside: tuple[str, ...]
-    modelled: bool
     order: tuple[str, ...] = ()
     why: str = ""
 
@@ -356,14 +356,14 @@ class EventColumns:
         made += [frame[name] for name in self.beside if name in frame.columns]
         order = ",".join(self.order) or None
         taken = Taken(table.form, names.user, names.value, order, self.why, unit, rows=frame.height)
-        return Events(self.name, names, pl.DataFrame(made), taken, names.time is None and self.order == ("seq",))
+        return Events(self.name, names, pl.DataFrame(made), taken)
 
     def _typed(self, series: pl.Series) -> pl.Series:
         """A column of users or of the order, none of it empty."""
+        self._refuse_odd(series)
         empty = _empty(series)
         if empty.any():
             self._refuse(empty, f"column {series.name!r} is empty; fill it in or remove the row")
-        self._refuse_odd(series)
         if series.dtype in (pl.Categorical, pl.Enum):
             return series.cast(pl.String)
         if series.dtype.is_decimal():
@@ -376,15 +376,14 @@ class EventColumns:
         self, series: pl.Series, kind: ValueType, text: bool, missing: Missing | None, holes: Holes
     ) -> pl.Series:
         """A column of values, null where `holes` lets them be missing or unreadable; `text`, whether all fields are."""
+        self._refuse_odd(series)
         empty, pairs = _empty(series), len(self.reading.value_columns) == 2
         if missing is not None and series.dtype.is_float():
             empty |= series.is_nan().fill_null(False)
         if holes == "none" and empty.any():
             ways = ("drop", "hold") if pairs or kind == "number" else ("drop", "hold", "symbol")
             said = " or ".join(option("missing", way) for way in ways)
-            remedy = "fit the model again with" if self.modelled else "say what to do with"
-            self._refuse(empty, f"column {series.name!r} is empty; {remedy} {said}")
-        self._refuse_odd(series)
+            self._refuse(empty, f"column {series.name!r} is empty; fit the model with {said}")
         column = _read_as("number" if pairs else kind, series, empty, text)
         bad = column.is_null() | (~column.is_finite() if column.dtype.is_float() else False)
         if holes == "any":
@@ -447,22 +446,25 @@ def _empty(series: pl.Series) -> pl.Series:
     return series.is_null() | ((series == "").fill_null(True) if series.dtype == pl.String else False)
 
 
-def _in_order(events: Events) -> Events:
-    """The events put in order where a user's go back in time: all by the order column, ties as they stand."""
+def _keyed(events: Events) -> Events:
+    """The events with their order in numbers, which is read once."""
     if events.order is None:
         return events
-    frame = events.frame.with_columns(key.rename(f"{KEY}{k}") for k, key in enumerate(events.keys))
-    keys = [name for name in frame.columns if name.startswith(KEY)]
-    before = frame.select(pl.col(*keys).shift(1).over("user"))
-    back, same = pl.Series([False]), pl.Series([True])  # compared with the row before of the same user
-    for name in keys:
-        back = back | (same & (frame[name] < before[name]).fill_null(False))
-        same = same & (frame[name] == before[name]).fill_null(False)
-    ties = int(same.sum())
-    if back.any():
-        frame = frame[np.lexsort([frame[name].to_numpy() for name in keys[::-1]])]
-        ties = frame.height - frame.select("user", *keys).n_unique()
-    return replace(events, frame=frame, taken=replace(events.taken, sorted=bool(back.any()), ties=ties))
+    key = ordering.order_key(events.order, events.row, events.name)
+    return replace(events, frame=events.frame.with_columns(key.rename(KEY)))
+
+
+def _in_order(events: Events) -> Events:
+    """The events put in order where a user's go back in time: all by the order column, ties as they stand."""
+    frame, key = events.frame, events.key
+    if key is None:
+        return events
+    before = frame.select(pl.col(KEY).shift(1).over("user")).to_series()  # of the same user
+    back, ties = bool((key < before).any()), int((key == before).sum())
+    if back:
+        frame = frame.sort(KEY, maintain_order=True)
+        ties = frame.height - frame.select("user", KEY).n_unique()
+    return replace(events, frame=frame, taken=replace(events.taken, sorted=back, ties=ties))
 
 
 def no_symbol() -> str:
@@ -475,22 +477,22 @@ def _filled(events: Events, missing: Missing | None) -> Events:
     """The events with what was chosen for rows without a value done."""
     if missing is None:
         return events
-    frame, values = events.frame, [name for name in events.frame.columns if name.startswith("value")]
-    lacks = pl.any_horizontal(pl.col(*values).is_null())
-    taken = replace(events.taken, missing=int(frame.select(lacks).to_series().sum()))
+    frame, values, lacks = events.frame, pl.col("^value.?$"), pl.Series(events.lacking())
+    taken = replace(events.taken, missing=int(lacks.sum()))
     if missing == "symbol":
-        if len(values) > 1 or frame["value"].dtype not in (pl.String, pl.Null):
+        if "value" not in frame.columns or frame["value"].dtype not in (pl.String, pl.Null):
             raise DataError(f"{events.name}: {no_symbol()}")
         frame = frame.with_columns(pl.col("value").cast(pl.String).fill_null(MISSING))
         return replace(events, frame=frame, taken=taken)
     if missing == "hold":  # a point of which half is missing is held whole
-        frame = frame.with_columns(pl.when(~lacks).then(pl.col(*values)))
-        frame = frame.with_columns(pl.col(*values).forward_fill().over("user"))
-    left = frame.filter(~lacks)
-    if not left.height:
+        frame = frame.with_columns(pl.when(~lacks).then(values)).with_columns(values.forward_fill().over("user"))
+        lacks = pl.Series(replace(events, frame=frame).lacking())
+    if lacks.all():
         raise DataError(f"{events.name}: no row has a value; check that this is the value column")
-    dropped = frame.height - left.height
-    return replace(events, frame=left, taken=replace(taken, dropped=dropped, held=taken.missing - dropped))
+    dropped = int(lacks.sum())
+    return replace(
+        events, frame=frame.filter(~lacks), taken=replace(taken, dropped=dropped, held=taken.missing - dropped)
+    )
 
 
 def ranks(*keys: Ints) -> Ints:
@@ -512,15 +514,12 @@ def joined(parts: Sequence[pl.Series]) -> pl.Series:
     """Several columns as one column of keys; of one column the column itself."""
     if len(parts) == 1:
         return parts[0]
-    texts = [
-        part.cast(pl.String).str.replace_all("\\", "\\\\", literal=True).str.replace_all(",", "\\,", literal=True)
-        for part in parts
-    ]
+    texts = [part.cast(pl.String).str.replace_all(r"([\\,])", r"\${1}") for part in parts]
     return pl.select(pl.concat_str([pl.lit(text) for text in texts], separator=",")).to_series()
 
 
 def parted(keys: pl.Series, names: Sequence[str]) -> list[pl.Series]:
-    """The columns that `joined` put together.
+    """The columns that `joined` put together, none of them empty.
 
     >>> import polars as pl
     >>> keys = joined([pl.Series("a", ["x,y", "z"]), pl.Series("b", [1, 2])])
@@ -529,8 +528,5 @@ def parted(keys: pl.Series, names: Sequence[str]) -> list[pl.Series]:
     """
     if len(names) == 1:
         return [keys.rename(names[0])]
-    rows = [
-        [re.sub(r"\\(.)", r"\1", part, flags=re.DOTALL) for part in _FIELD.findall(key)[: len(names)]]
-        for key in keys.to_list()
-    ]
-    return [pl.Series(name, [row[k] for row in rows], dtype=pl.String) for k, name in enumerate(names)]
+    parts = keys.str.extract_all(r"(?s)(?:\\.|[^\\,])+")
+    return [parts.list.get(k).str.replace_all(r"(?s)\\(.)", "${1}").rename(name) for k, name in enumerate(names)]

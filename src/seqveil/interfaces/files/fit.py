@@ -25,7 +25,7 @@ from seqveil.core.times import NOTHING, Slots
 from seqveil.core.words import Line, Result, count, plain
 from seqveil.interfaces.choosing import Choice, CodedEvents, Context, choose
 from seqveil.interfaces.files import cuts
-from seqveil.interfaces.files.events import Events, Progress, ValueType, no_symbol, read_events, value_type_of
+from seqveil.interfaces.files.events import Events, Progress, ValueType, no_symbol, read_events, silent, value_type_of
 from seqveil.interfaces.files.ordering import no_mean
 from seqveil.interfaces.files.table import as_polars
 
@@ -167,17 +167,11 @@ def _found(
 ) -> tuple[Symbols, int]:
     """The alphabet of what is in a file, and how many values were pooled in it."""
     pairs = len(events.reading.value_columns) == 2
-    if "cell_metres" in ways and not pairs:
-        raise InputError(f"cells on the map need two columns; name them as in {option('value', 'lat,lon')}")
-    if pairs and not ways:
-        raise InputError(
-            f"two value columns need cells; pass {option('cell_metres', 500)} for places on the map, or "
-            f"{option('grid', 'auto')} for points"
-        )
     if pairs != bool(ways.keys() & {"grid", "cell_metres"}):
         raise InputError(
-            f"a grid and two value columns go together; pass both, as in {option('grid', '10x10')} "
-            f"{option('value', 'x,y')}"
+            f"cells need two columns, and two columns need cells; pass {option('cell_metres', 500)} with "
+            f"{option('value', 'lat,lon')} for places on the map, or {option('grid', 'auto')} with "
+            f"{option('value', 'x,y')} for points"
         )
     if ways:
         return cuts.cut(*next(iter(ways.items())), np.asarray(events.values, np.float64), name=events.name), 0
@@ -290,7 +284,7 @@ def fit_table(
     contribution: int | None = None,
     seed: int | None = None,
     working: Callable[[float], None] | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
     **words: Unpack[ValueWords],
 ) -> Fitted:
     """Fit a model to a file or a frame. Without `private` the fit itself is **not** private.
@@ -313,8 +307,7 @@ def fit_table(
     plain = (order, smoothing) == (1, SMOOTHING)
     _check_private(private, context or trait, plain, (contribution, seed), words)
     found = read_values(data, public=private is not None, **words)
-    if progress is not None:
-        progress(found.events.n, found.events.n)
+    progress(found.events.n, found.events.n)
     if private is not None:
         return _fit_private(found, private, contribution, seed)
     people, who = found.events.people

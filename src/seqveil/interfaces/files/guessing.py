@@ -49,10 +49,7 @@ class Guess:
     """
 
     def __init__(self, head: pl.DataFrame, given: Reading, file: str) -> None:
-        listed = [name for name in head.columns if head.schema[name].is_nested()]
-        if named := {*given.user_columns, *given.value_columns, *given.time_columns} & {*listed}:
-            raise DataError(f"{file}: column {min(named)!r} holds lists; write a row for each event")
-        self.head, self.file = head.drop(listed), file
+        self.head, self.file = head.select(name for name, kind in head.schema.items() if not kind.is_nested()), file
         self._refuse_no_header(given)
         self.questions: list[str] = []
         self._taken: dict[str, Role] = {}
@@ -60,27 +57,22 @@ class Guess:
         user = None if given.user == usual.user else given.user
         value = None if given.value == usual.value else given.value
         for role, names in (("user", user), ("value", value), ("order", given.time)):
-            own = [name.strip() for name in (names or "").split(",")]
-            self._take([name for name in own if name not in self._taken], role, "as named")
+            self._take([name.strip() for name in (names or "").split(",")], role, "as named")
         user = user or self._user()
         order = given.time if given.time is not None else self._order(user)
         self.reading = Reading(user, value or self._named_value() or self._guessed_value(), order)
-        unused = {name: "it holds lists" if name in listed else "nothing else is needed" for name in head.columns}
-        self.roles = [self._taken.get(name, Role(name, "not used", why)) for name, why in unused.items()]
+        self.roles = [self._taken.get(name, Role(name, "not used", "nothing else is needed")) for name in head.columns]
 
     def _refuse_no_header(self, given: Reading) -> None:
         """Where a CSV has no header its names are somebody's row, which nothing may show."""
         names, named = self.head.columns, {*given.user_columns, *given.value_columns, *given.time_columns}
         data = [name for name in names if DATA.fullmatch(name) or (self.head[name].cast(pl.String) == name).any()]
-        if data and not named & {*names} and not self._known():
+        known = _by_name(names, (*PEOPLE, *VALUES, *ORDERS, *CALENDAR, "x", "y")) or coordinates_in(names)
+        if data and not named & {*names} and not known:
             raise DataError(
                 f"{self.file}: the first line must be a header and looks like data, so its names are not shown; add "
                 "one, such as user,time,value"
             )
-
-    def _known(self) -> object:
-        names = self.head.columns
-        return _by_name(names, (*PEOPLE, *VALUES, *ORDERS, *CALENDAR, "x", "y")) or coordinates_in(names)
 
     def _take(self, names: Sequence[str], role: str, why: str) -> str:
         self._taken.update({name: Role(name, role, why) for name in names if name in self.head.columns})
@@ -89,13 +81,6 @@ class Guess:
     def _free(self) -> list[str]:
         return [name for name in self.head.columns if name not in self._taken]
 
-    def _has(self) -> str:
-        """The columns there are; where no name is known, a CSV may have no header, and they are somebody's data."""
-        names = self.head.columns
-        if self._known():
-            return f"it has {_listed(names)}"
-        return f"it has {len(names)}; the first line of a CSV must be a header"
-
     def _user(self) -> str:
         person = _by_name(self._free(), PEOPLE)
         why = "by its name" if person else "its values come again"
@@ -103,7 +88,7 @@ class Guess:
         if person is None:
             raise DataError(
                 f"{self.file}: no column could be a user's name: none is called as people are, and in none do values "
-                f"come again ({self._has()}); name it with {option('user')}"
+                f"come again; name it with {option('user')}"
             )
         return self._take([person], "user", why)
 
@@ -116,9 +101,6 @@ class Guess:
             names, why = tuple(name for name in free if _dated(self.head[name]))[:1], "it holds times"
         if not names:
             names, why = _calendar_parts(self.head.select(free)), "parts of a time, by their names"
-        if not names:
-            counting = [name for name in free if _by_name([name], VALUES) is None]  # a value may rise as well
-            names, why = _rising(self.head, user, counting)[:1], "it rises with each row of a person"
         order = self._take(names, "order", why) if names else None
         return None if order is not None and order.strip().lower() in ("seq", *TIMES) else order  # `fit` finds those
 
@@ -134,10 +116,7 @@ class Guess:
     def _guessed_value(self) -> str:
         alike = _alike(self.head.select(self._free()))
         if not alike:
-            raise DataError(
-                f"{self.file}: no column is left that could be the value ({self._has()}); name it with "
-                f"{option('value')}"
-            )
+            raise DataError(f"{self.file}: no column is left that could be the value; name it with {option('value')}")
         if len(alike) > 1:
             self.questions.append(
                 f"is {alike[0]!r} the value? It is a guess; {_listed(alike[1:])} could be, too. Name yours with "
@@ -182,25 +161,9 @@ def _calendar_parts(head: pl.DataFrame) -> tuple[str, ...]:
     return () if list(named) == ["weekday"] else tuple(named[part] for part in CALENDAR if part in named)
 
 
-def _rising(head: pl.DataFrame, user: str, names: Sequence[str]) -> tuple[str, ...]:
-    """The columns of numbers that never fall from a row of a person to the next, and nearly always rise."""
-    people = [name for name in user.split(",") if name in head.columns]
-    found = []
-    for name in names if people else ():
-        numbers = head[name].cast(pl.Float64, strict=False) if _timely(head[name]) else None
-        if numbers is None or numbers.null_count():
-            continue
-        steps = head.select(*people, numbers.alias("\x00")).select(pl.col("\x00").diff().over(people)).to_series()
-        steps = steps.drop_nulls()
-        if steps.len() and (steps >= 0).all() and (steps > 0).sum() >= 0.9 * steps.len():
-            found.append(name)
-    return tuple(found)
-
-
 def _alike(head: pl.DataFrame) -> list[str]:
     """The columns with more than one value, words before numbers, the fewest values first: what people share."""
-    named = [name for name in head.columns if _calendar_name(name) is None and not _dated(head[name])]
-    counts = {name: head[name].n_unique() for name in named}
+    counts = {name: head[name].n_unique() for name in head.columns if not (_calendar_name(name) or _dated(head[name]))}
     text = (pl.String, pl.Categorical, pl.Enum)
     words = {name: head[name].dtype in text and not _timely(head[name]) for name in counts}
     own = {name: words[name] and n > head.height / 2 for name, n in counts.items()}  # a note in each row, say

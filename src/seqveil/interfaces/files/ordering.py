@@ -58,20 +58,23 @@ def text_times(text: pl.Series) -> pl.Series:
     return found
 
 
-def order_keys(order: pl.Series, row: Row, name: str) -> list[pl.Series]:
-    """An order column, or each of several, as numbers: what it holds, or microseconds since 1970 for text.
+def order_key(order: pl.Series, row: Row, name: str) -> pl.Series:
+    """An order column as numbers: what it holds, or microseconds since 1970 for text; of several columns the rank.
 
     Of several columns a time of day (10:30) may be one.
     """
-    several = order.dtype == pl.Struct
+    if order.dtype != pl.Struct:
+        return _text_key(order, row, name) if order.dtype == pl.String else order.to_physical()
     keys = []
-    for part in order.struct.unnest().get_columns() if several else [order]:
-        if several and part.dtype == pl.String and part.str.contains(_CLOCK).all():
-            hours, minutes, seconds = (part.str.extract(_CLOCK, k).cast(pl.Float64) for k in (1, 2, 3))
-            keys.append(hours * 3600 + minutes * 60 + seconds.fill_null(0.0))
-        else:
-            keys.append(_text_key(part, row, name) if part.dtype == pl.String else part.to_physical())
-    return keys
+    for part in order.struct.unnest():
+        key = _seconds_of_day(part) if part.dtype == pl.String and part.str.contains(_CLOCK).all() else None
+        keys.append((order_key(part, row, name) if key is None else key).rename(part.name))
+    return pl.DataFrame(keys).to_struct().rank("dense")
+
+
+def _seconds_of_day(clock: pl.Series) -> pl.Series:
+    hours, minutes, seconds = (clock.str.extract(_CLOCK, k).cast(pl.Float64) for k in (1, 2, 3))
+    return hours * 3600 + minutes * 60 + seconds.fill_null(0.0)
 
 
 def _text_key(order: pl.Series, row: Row, name: str) -> pl.Series:
@@ -90,14 +93,14 @@ def _text_key(order: pl.Series, row: Row, name: str) -> pl.Series:
     return found.to_physical()
 
 
-def seconds(order: pl.Series | None, keys: list[pl.Series], counts: bool, row: Row, name: str) -> Floats:
-    """The order column in seconds, given its keys: numbers by their size or name, others since 1970."""
-    if order is None or counts or order.dtype == pl.Struct:
+def seconds(order: pl.Series | None, key: pl.Series | None, counts: bool, row: Row, name: str) -> Floats:
+    """The order column in seconds, given its key: numbers by their size or name, others since 1970."""
+    if order is None or key is None or counts or order.dtype == pl.Struct:
         several = order is not None and not counts
         what = "times in one column; name it" if several else "a column of times; add one, or name it"
         raise DataError(f"{name}: slots and budgets per seconds need {what} with {option('time')}")
     if order.dtype == pl.String or order.dtype.is_temporal():  # as floats: in a finer unit far times would wrap around
-        numbers = np.asarray(keys[0].to_numpy(), np.float64)
+        numbers = np.asarray(key.to_numpy(), np.float64)
         unit = "us" if order.dtype == pl.String else getattr(order.dtype, "time_unit", "ns")
         numbers = numbers * clock.DAY if order.dtype == pl.Date else numbers / _PARTS[unit]
         wrong = ~(np.abs(numbers) < clock.LATEST)
@@ -181,10 +184,7 @@ def _said_of_text(order: pl.Series) -> str:
     if order.str.contains(_SLASHES).any():
         first = bool((order.str.extract(_SLASHES, 1).cast(pl.Int64, strict=False) > 12).any())
         return f"dates as {'day/month' if first else 'month/day'}/year, taken for UTC"
-    if not order.str.contains(r"[T ]\d{1,2}:\d{2}").any():
-        return "ISO 8601 weeks" if order.str.contains("W").all() else "ISO 8601 dates"
-    zoned = order.str.contains(r":\d{2}.*([zZ]|[+-]\d{2}:?\d{2})( \d{4})?$")
-    return "ISO 8601 times" if zoned.all() else "ISO 8601 times, those without a zone as UTC"
+    return "ISO 8601 times, those without a zone as UTC"
 
 
 def no_mean() -> str:

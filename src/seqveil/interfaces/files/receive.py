@@ -9,7 +9,7 @@ import itertools
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,12 +28,12 @@ from seqveil.engine.blocks import Made
 from seqveil.engine.policy import Policy
 from seqveil.engine.secrets import SecretTotal
 from seqveil.interfaces.files import writing
-from seqveil.interfaces.files.events import Progress, symbol_events
+from seqveil.interfaces.files.events import Progress, silent, symbol_events
 from seqveil.interfaces.files.fit import origin_in_words
-from seqveil.interfaces.files.received import Received, paired, received
+from seqveil.interfaces.files.received import Received, ReleasedBatch, paired, received
 from seqveil.interfaces.files.release import CALL_ROWS
 from seqveil.interfaces.files.table import FilePath, as_kind, as_polars, chain_of
-from seqveil.interfaces.files.writing import CHECK_ON_PEOPLE, CONFIDENCE, ReleasedRows, model_check
+from seqveil.interfaces.files.writing import BY_ONE, CHECK_ON_PEOPLE, CONFIDENCE, ReleasedRows, model_check
 from seqveil.interfaces.sentences import CHECKS
 from seqveil.receiver.audit import Audit, Report
 from seqveil.receiver.decode import decode_steps, observe_sized
@@ -45,13 +45,8 @@ if TYPE_CHECKING:
     from seqveil.receiver.learn import Learned, Region
 
 TOGETHER = 1 << 25  # numbers that the distributions of one batch of streams may take
-WORTH_A_CALL = 1 << 14  # numbers of distributions that are turned into estimates together
 LONGEST = 1 << 29  # numbers that the distributions of one stream may take
 SHOWN = 20  # rows of a table on the terminal
-
-
-def _silent(*_: int) -> None:
-    """Where nobody asks how far it is."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,17 +63,10 @@ class Audited(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values, its checks together."""
-        report, facts = self.report, asdict(self.report)
+        report, facts = self.report, plain(self.report)
         checks = {name: facts.pop(name) for name in CHECKS}
-        composed = facts.pop("composed")
-        if not report.whole_sequence:
-            facts.pop("whole_sequence")
-        facts.pop("bound_grade")
-        best = None if report.composed is None else {**composed, "best": report.composed.best}
-        share = report.held / report.releases if report.releases else 0.0
-        found = {"passed": report.passed, "checks": checks, **facts, "held_share": share, "composed": best}
-        found |= {"grade": report.graded.colour, "grade_why": report.graded.why, "origin": self.model.origin}
-        return dict(plain(found))
+        facts |= {"grade": report.graded.colour, "grade_why": report.graded.why, "origin": plain(self.model.origin)}
+        return {"passed": report.passed, "checks": checks, **facts}
 
     def lines(self, named: bool = True) -> list[Line]:
         """What was found, line by line; with the name of the user of whom most was disclosed, unless it is hidden."""
@@ -153,7 +141,7 @@ def audit(
     delta: float = 1e-6,
     html: FilePath | None = None,
     attack: FilePath | None = None,
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> Audited:
     """Check what releases leaked, exactly, and whether these people follow the model, as `seqveil audit` does.
 
@@ -186,7 +174,12 @@ def audit(
     unseeded = None if side is None else side.get("seed") is None and side.get("private") is True
     audited = Audited(replace(report, unseeded=unseeded, read=found.events.taken.sentence), chain)
     if html is not None:
-        _write_page(html, released, audited, side, attack, meta)
+        from seqveil.interfaces.files.report import page
+
+        path = released.frame if isinstance(released, ReleasedRows) else released
+        beside = writing.side_of(path) if isinstance(path, str | os.PathLike) else None
+        writing.refuse_read(html, [path, meta, attack, beside])
+        writing.write_text(html, page(path, audited, side, attack))
     return audited
 
 
@@ -212,20 +205,6 @@ def _audit_batches(found: Received, taken: Audit, progress: Progress) -> None:
         with found.naming(f"rows {found.events.row(int(batch.rows[0]))} on: " if sent else ""):
             taken.take_batch(batch.user, batch.path, codes, claimed, batch.time)
         progress(batch.rows.size)
-
-
-def _write_page(
-    place: FilePath, released: Any, audited: Audited, meta: Any, attack: FilePath | None, named: Any
-) -> None:
-    """Write the page for a data protection officer over nothing that it is made from."""
-    from seqveil.interfaces.files.report import page
-
-    path = released.frame if isinstance(released, ReleasedRows) else released
-    inputs = [path, named, attack, writing.side_of(path) if isinstance(path, str | os.PathLike) else None]
-    if any(isinstance(each, str | os.PathLike) and writing.same_file(place, each) for each in inputs):
-        name = os.path.basename(place)
-        raise InputError(f"{name}: is read for the page; name another file by {option('html')}")
-    writing.write_text(place, page(path, audited, meta, attack))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -275,7 +254,7 @@ def decode(
     truth: Any = None,
     histogram: FilePath | None = None,
     format: str | None = None,
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> Estimates:
     """The best estimate of every row's true value, as `seqveil decode` gives it, in a frame of the kind that came.
 
@@ -297,26 +276,30 @@ def decode(
         if place is not None:
             writing.check_place(place, [released, model, truth, meta], format if place == "-" else None)
     found = received(released, chain, policy, meta)
-    alphabet, events = chain.alphabet, found.events
-    loss = found.setting.distortion if distortion is None else resolve(distortion, alphabet)
-    disclosed = None if truth is None else _truth(found, truth)
-    sheet = _Sheet(found, loss)
+    events, drift = found.events, found.drift()
+    loss = found.setting.distortion if distortion is None else resolve(distortion, chain.alphabet)
+    true = None if truth is None else _truth(found, truth)
     progress(0, found.codes.size)
-    (_decode_batches if found.setting.in_batches else _decode_symbols)(found, sheet, online, progress)
-    more = {CONFIDENCE: sheet.confidence}
-    table = writing.rows_frame(events.reading, events.users, events.order, alphabet, sheet.estimates, more)
+    if found.setting.in_batches:
+        decoded = _decode_batches(found, online, progress)
+    else:
+        decoded = _decode_symbols(found, online, progress, drift)
+    guess, confidence, expected = _best(decoded, found, loss)
+    check = BY_ONE if drift is None else ModelCheck.of(drift)
+    more = {CONFIDENCE: confidence}
+    table = writing.rows_frame(events.reading, events.users, events.order, chain.alphabet, guess, more)
     table = table[np.argsort(events.frame["row"].to_numpy(), kind="stable")]  # as the rows stood in what came
     if histogram is not None:
-        expected = {"expected": sheet.expected}
-        writing.write_frame(histogram, writing.symbols_frame(alphabet, events.reading, expected))
+        counts = writing.symbols_frame(chain.alphabet, events.reading, {"expected": expected})
+        writing.write_frame(histogram, counts)
     if out is not None:
         writing.write_frame(out, table, format if out == "-" else None)
     frame = out if out is not None else _like(released, table)
-    mean = float(sheet.confidence.mean(dtype=np.float64))
-    made = Estimates(frame, events.n, len(events.people[0]), mean, sheet.expected, sheet.check)
-    if disclosed is None or not (disclosed >= 0).any():
+    mean = float(confidence.mean(dtype=np.float64))
+    made = Estimates(frame, events.n, len(events.people[0]), mean, expected, check)
+    if true is None or not (true >= 0).any():
         return made
-    true, guess = disclosed[disclosed >= 0], sheet.estimates[disclosed >= 0]
+    true, guess = true[true >= 0], guess[true >= 0]
     away = None if loss.is_hamming else float(loss.between(true, guess).mean())
     return replace(made, right=float((guess == true).mean()), away=away, loss=loss.name)
 
@@ -334,31 +317,26 @@ def _like(released: Any, table: pl.DataFrame) -> Any:
     return as_kind(released.frame if isinstance(released, ReleasedRows) else released, table)
 
 
-class _Sheet:
+Decoded = Iterator[tuple[Ints, Floats]]  # rows, -1 for none, and the distributions of their symbols
+
+
+def _best(decoded: Decoded, found: Received, loss: Distortion) -> tuple[Ints, NDArray[np.float32], Floats]:
     """Estimate and its probability for every row, and the expected number of times each symbol occurred."""
-
-    def __init__(self, found: Received, loss: Distortion) -> None:
-        self.estimates: Ints = np.zeros(found.codes.size, np.int64)
-        self.confidence: NDArray[np.float32] = np.zeros(found.codes.size, np.float32)
-        self.expected: Floats = np.zeros(found.setting.model.n)
-        self.check = ModelCheck.none("that takes releases one by one, by a sound mechanism")
-        self._loss = loss
-
-    def fill(self, at: Ints, distributions: Floats) -> None:
-        """Enter the distributions of the rows `at`; -1 is no row."""
-        best = self._loss.best_guess(distributions)
-        sure = distributions[np.arange(len(distributions)), best]
-        if at.size and at.min() < 0:
-            at, best, sure, distributions = at[at >= 0], best[at >= 0], sure[at >= 0], distributions[at >= 0]
-        self.estimates[at], self.confidence[at] = best, sure
-        self.expected += distributions.sum(0)
+    guess, confidence = np.zeros(found.codes.size, np.int64), np.zeros(found.codes.size, np.float32)
+    expected = np.zeros(found.setting.model.n)
+    for rows, distributions in decoded:
+        if (rows < 0).any():
+            rows, distributions = rows[rows >= 0], distributions[rows >= 0]
+        best = loss.best_guess(distributions)
+        guess[rows], confidence[rows] = best, distributions[np.arange(rows.size), best]
+        expected += distributions.sum(0)
+    return guess, confidence, expected
 
 
-def _decode_symbols(found: Received, sheet: _Sheet, online: bool, progress: Progress) -> None:
-    """Decode as many streams together as fit, event by event."""
+def _decode_symbols(found: Received, online: bool, progress: Progress, drift: Drift | None) -> Decoded:
+    """Decode as many streams together as fit, event by event; the model check sees what is decoded."""
     setting, log = found.setting, found.log
     width, layout = setting.model.size + setting.model.n, Layout.of(log.who)
-    drift = Drift(setting, layout.lengths.size) if setting.mechanism.sound else None
     if not online:
         _refuse_long(int(layout.lengths.max(initial=0)), width)
     room = max(1, TOGETHER // width)
@@ -373,11 +351,9 @@ def _decode_symbols(found: Received, sheet: _Sheet, online: bool, progress: Prog
         codes = [log.codes[places] for places in steps]
         times, used = (None if each is None else [each[places] for places in steps] for each in found.symbols[2:])
         with found.naming():
-            decoded = decode_steps(setting, codes, times, not online, ask, used)
-            for places, distributions in _together(steps, decoded):
-                sheet.fill(log.rows[places], distributions)
+            for t, distributions in decode_steps(setting, codes, times, not online, ask, used):
+                yield log.rows[steps[t]], distributions
         progress(sum(places.size for places in steps))
-    sheet.check = sheet.check if drift is None else ModelCheck.of(drift)
 
 
 def _refuse_long(rows: int, width: int) -> None:
@@ -387,23 +363,9 @@ def _refuse_long(rows: int, width: int) -> None:
         )
 
 
-def _together(steps: list[Ints], found: Iterator[tuple[int, Floats]]) -> Iterator[tuple[Ints, Floats]]:
-    """The distributions of several steps at once, with their places: short steps are not worth a call each."""
-    places, distributions, held = list[Ints](), list[Floats](), 0
-    for t, distribution in found:
-        places.append(steps[t])
-        distributions.append(distribution)
-        held += distribution.size
-        if held >= WORTH_A_CALL:
-            yield np.concatenate(places), np.concatenate(distributions)
-            places, distributions, held = [], [], 0
-    if places:
-        yield np.concatenate(places), np.concatenate(distributions)
-
-
-def _decode_batches(found: Received, sheet: _Sheet, online: bool, progress: Progress) -> None:
+def _decode_batches(found: Received, online: bool, progress: Progress) -> Decoded:
     """Decode user by user."""
-    setting, own = found.setting, dict[Any, list[Any]]()
+    setting, own = found.setting, dict[Any, list[ReleasedBatch]]()
     for batch in found.batches:
         own.setdefault(batch.user, []).append(batch)
     for mine in own.values():
@@ -413,10 +375,10 @@ def _decode_batches(found: Received, sheet: _Sheet, online: bool, progress: Prog
         with found.naming():
             observed = observe_sized(setting, [each.path for each in mine], sizes, [each.time for each in mine])
             if not online:
-                sheet.fill(rows, batches.smooth(setting, list(observed)))
+                yield rows, batches.smooth(setting, list(observed))
             else:
                 for each, sent in zip(mine, observed, strict=True):
-                    sheet.fill(each.rows, batches.filtered(setting, [sent]))
+                    yield each.rows, batches.filtered(setting, [sent])
         progress(rows.size)
 
 
@@ -445,19 +407,10 @@ class Statistics(Result):
     def to_dict(self) -> dict[str, Any]:
         """The summary as plain values; arrays are in the order of `symbols`."""
         found, names = self.summary, self.model.alphabet.decode(list(range(self.model.n)))
-        tables = {
-            name: {part: getattr(getattr(found, name), part) for part in ("value", "error", "low", "high")}
-            for name in ("histogram", "over_time", "transitions", "dwell")
-        }
-        leading = [
-            {"symbol": names[each.code], "share": each.share, "low": each.low, "high": each.high, "sure": each.sure}
-            for each in found.top
-        ]
-        said = {name: getattr(found, name) for name in ("users", "events", "confidence", "method", "assumes")}
-        more = {"in_window": found.in_window, "maybe_top": [names[code] for code in found.maybe_top]}
-        more |= {"model": self.check, "intervals": self.intervals}
-        more |= {"not_disclosed": [names[code] for code in found.undisclosed]}
-        return dict(plain({**said, "symbols": names, **tables, "top": leading, **more}))
+        said = plain(found) | {"symbols": names, "model": self.check, "intervals": self.intervals}
+        said["top"] = [{"symbol": names[each.code], **vars(each)} for each in found.top]
+        said |= {"maybe_top": [names[code] for code in found.maybe_top]}
+        return dict(plain(said | {"not_disclosed": [names[code] for code in found.undisclosed]}))
 
     def lines(self) -> list[Line]:
         """What the figures rest on, line by line."""
@@ -534,7 +487,7 @@ def stats(
     per: int | None = None,
     top: int = 5,
     method: str = "auto",
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> Statistics:
     """How often values occurred and how long they lasted, with intervals, as `seqveil stats` estimates it.
 
@@ -557,7 +510,7 @@ def stats(
     progress(0, found.codes.size)
     options: dict[str, Any] = {"confidence": confidence, "window": per, "top": top, "method": method}
     who, codes, times, used = found.symbols
-    drift = None if found.setting.in_batches else Drift(found.setting, int(who.max()) + 1)
+    drift = found.drift()
     options["seen"] = None if drift is None else drift.take
     summary = summarise(found.setting, who.tolist(), codes, times, used, **options)
     shown = drift is not None and drift.events > 0  # else releases were inverted
@@ -627,12 +580,7 @@ def learn_released(
     chain = chain_of(model)
     found = received(released, chain, policy, meta)
     evidence, rounds = evidence_of(found), itertools.count(1)
-
-    def each_round() -> None:
-        """Say how many rounds are done."""
-        if working is not None:
-            working("learning", next(rounds))
-
+    each_round = (lambda: None) if working is None else (lambda: working("learning", next(rounds)))
     learned = learn(evidence, chain.alphabet, strength=strength, each_round=each_round)
     if chain.reading is not None:
         learned = replace(learned, model=learned.model.with_reading(chain.reading))

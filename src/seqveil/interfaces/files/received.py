@@ -29,6 +29,7 @@ from seqveil.interfaces.files.events import OTHER_RELEASE, Events, ranks, read_e
 from seqveil.interfaces.files.release import gaps, loaded_policy
 from seqveil.interfaces.files.table import FilePath, as_polars, file_name
 from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT, PATH, SAME_PATH, Meta, ReleasedRows
+from seqveil.receiver.drift import Drift
 
 ADOPTED = (
     "the release went on with another model after `seqveil state adopt`, so no one model says how it was drawn; its "
@@ -98,18 +99,17 @@ class Received:
         except DataError as error:
             raise DataError(f"{self.events.name}: {where}{error}") from None
 
-    def digest(self, used: Floats | None = None) -> str:
-        """Of the rows as the file has them; where it lacks ε, with what was `used`."""
+    def unchanged(self, used: Floats | None = None) -> bool | None:
+        """Whether the rows are those that the side file is about; None where it does not say.
+
+        Where the file lacks ε they had what was `used`.
+        """
         claimed = self.epsilons if self.epsilons is not None else used
         if claimed is None:
             claimed = np.full(self.codes.size, self.setting.epsilon)
         batches = [self.events.frame[name] for name in (BATCH, PATH) if self.setting.in_batches]
-        return writing.digest(self.events.users, self.codes, claimed, *batches)
-
-    def unchanged(self, used: Floats | None = None) -> bool | None:
-        """Whether the rows are those that the side file is about; None where it does not say."""
-        claimed = None if self.meta is None else self.meta.get("digest")
-        return None if claimed is None else claimed == self.digest(used)
+        said = None if self.meta is None else self.meta.get("digest")
+        return None if said is None else said == writing.digest(self.events.users, self.codes, claimed, *batches)
 
     @property
     def symbols(self) -> tuple[Ints, Ints, Floats | None, Floats | None]:
@@ -121,6 +121,11 @@ class Received:
         if self.setting.in_batches:
             return none, none, None, None
         return self.log.who, self.log.codes, self.log.times, self.log.epsilons if self.setting.in_blocks else None
+
+    def drift(self) -> Drift | None:
+        """Bets against the model, for releases one by one by a sound mechanism."""
+        asked = not self.setting.in_batches and self.setting.mechanism.sound
+        return Drift(self.setting, len(self.events.people[0])) if asked else None
 
     @cached_property
     def log(self) -> Log:
@@ -256,10 +261,8 @@ def received_events(table: Any, reading: Reading, setting: Terms, meta: Meta | N
             beside=(EPSILON, EVENT, BATCH, PATH),
         )
     except DataError as error:
-        said = str(error)
-        if any(option(name) in said for name in ("user", "value", "time", "missing")):  # a receiver has none of these
-            said = f"{said.rsplit('; ', 1)[0]}; pass the file as `release` wrote it, with all of its columns"
-        raise DataError(said) from None
+        problem = str(error).rpartition("; ")[0]  # what else to do is for who has raw rows
+        raise DataError(f"{problem}; pass the file as `release` wrote it, with all of its columns") from None
     codes = events.codes_or_withheld(alphabet) if setting.withhold else events.codes(alphabet, OTHER_RELEASE)
     if not setting.in_batches and {BATCH, PATH} <= set(events.frame.columns):
         raise InputError(f"{events.name} was released in batches; pass the policy of the release")

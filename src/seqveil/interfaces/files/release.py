@@ -35,7 +35,7 @@ from seqveil.engine.streams import CodeStreams
 from seqveil.engine.upkeep import key_for
 from seqveil.interfaces.choosing import held_out_check, said_of_check
 from seqveil.interfaces.files import writing
-from seqveil.interfaces.files.events import Events, Progress, ranks, symbol_events
+from seqveil.interfaces.files.events import Events, Progress, ranks, silent, symbol_events
 from seqveil.interfaces.files.table import FilePath, as_kind, as_polars, chain_of
 from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT, PATH, SAME_PATH, Meta, ReleasedFile, ReleasedRows
 from seqveil.receiver.audit import ROUNDING
@@ -221,8 +221,8 @@ class Run:
             return
         read = [each for each in (self.data, *inputs, state, key) if isinstance(each, str | os.PathLike)]
         writing.check_place(self.out, read, self.out_format)
-        if self.how.meta is not None and any(writing.same_file(self.how.meta, each) for each in (self.out, *read)):
-            raise InputError("the side file would replace another file of this release; choose another name for it")
+        if self.how.meta is not None:
+            writing.refuse_read(self.how.meta, [self.out, *read])
         there = [path for path in (self.out, self.side) if path is not None and writing.taken(path)]
         if there and state is None and not self.how.force:
             # whoever saw the first release and sees the second learns from both, and each spent the whole budget
@@ -328,16 +328,14 @@ class Run:
         """The rows of all units, or of those up to where it failed, in the order of the events."""
         parts: list[pl.DataFrame] = []
         sizes = (CALL_ROWS, BATCH_ROWS) if self.how.state is None else (GROUP, min(GROUP, SLOW_GROUP))
-        progress, done = self.how.progress, 0
+        progress, done = self.how.progress or silent, 0
         for part in units.parts(sizes[self.setting.in_batches]):
-            if progress is not None:
-                progress(done, units.places.size)
+            progress(done, units.places.size)
             self._release(part, parts)
             done = part.places.size
             if self.failure is not None:
                 break
-        if progress is not None:
-            progress(done, units.places.size)
+        progress(done, units.places.size)
         return pl.concat(parts).sort("place", maintain_order=True)
 
     def _release(self, part: Units, parts: list[pl.DataFrame]) -> None:

@@ -15,10 +15,10 @@ import gzip
 import io
 import json
 import os
-import select
 import sys
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -35,6 +35,7 @@ Pick = Callable[[Sequence[str]], Sequence[str]]
 
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+FRAMES = {"polars": ("DataFrame", "LazyFrame"), "pandas": ("DataFrame",), "pyarrow": ("Table", "RecordBatch")}
 FRAME = "the frame"  # what a message calls a frame
 
 
@@ -70,56 +71,62 @@ def read_table(
     >>> found.form, found.frame.rows()
     ('CSV with semicolons', [('007', '3'), ('008', '4')])
     """
-    if not isinstance(data, str | os.PathLike):
-        whole = data if isinstance(data, Table) else Table(FRAME, "a frame", data)
-        found = whole if pick is None else replace(whole, frame=whole.frame.select(pick(whole.frame.columns)))
+    if isinstance(data, str | os.PathLike):
+        kind = format_of(data, format)
+        return table_of_bytes(_content(data), data, pick, kind, wanted)
+    found = data if isinstance(data, Table) else Table(FRAME, "a frame", data)
+    return _with_rows(found if pick is None else replace(found, frame=found.frame.select(pick(found.frame.columns))))
+
+
+def table_of_bytes(
+    content: bytes, path: FilePath, pick: Pick | None = None, format: str | None = None, wanted: Sequence[str] = ()
+) -> Table:
+    """The rows of a file that is in memory, of the format that its name gives; else as `read_table`."""
+    name, kind = file_name(path), format_of(path, format)
+    if kind == "parquet":
+        return _with_rows(Table(name, "Parquet", _parquet(content, name, pick)))
+    packed = compressed(path)
+    try:
+        plain = gzip.decompress(content) if packed else content
+    except (gzip.BadGzipFile, zlib.error, EOFError):
+        _refuse(name, "cannot be read as gzip; check that it is whole, or name it for the format it has")
+    plain = plain.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
+    if not plain.strip():
+        _refuse(name, "is empty; pass a file with at least one row")
+    if kind == "jsonl":
+        found, form = _json(plain, name, pick), "JSON lines"
     else:
-        reader = TableReader(file_name(data), format_of(data, format), pick, wanted)
-        found = reader.parquet(data) if reader.format == "parquet" else reader.table(_content(data), compressed(data))
+        separator = separator_of(plain, wanted, "\t" if kind == "tsv" else ",")
+        if separator is None:
+            _refuse(name, "its fields can be cut in two ways; quote fields that hold a comma, semicolon, tab or bar")
+        found, form = CsvReader(name, separator).frame(plain.rstrip(b"\r\n")), f"CSV with {SEPARATORS[separator]}"
+        found = found if pick is None else found.select(pick(found.columns))
+    return _with_rows(Table(name, form + ", compressed" * packed, found, kind != "jsonl"))
+
+
+def _with_rows(found: Table) -> Table:
     if not found.frame.height:
-        raise DataError(f"{found.name}: holds no rows of data; pass a file with at least one")
+        _refuse(found.name, "holds no rows of data; pass a file with at least one")
     return found
 
 
-def table_of_bytes(content: bytes, name: str) -> Table:
-    """All rows and columns of a file that is in memory, of the format that its name gives."""
-    reader = TableReader(file_name(name), format_of(name, None), strict=True)
-    return (
-        reader.parquet(io.BytesIO(content)) if reader.format == "parquet" else reader.table(content, compressed(name))
-    )
+def _refuse(name: str, problem: str) -> NoReturn:
+    """Say what is wrong with a file."""
+    raise DataError(f"{name}: {problem}") from None
 
 
 def _content(path: FilePath) -> bytes:
     """The bytes of a file or of standard input."""
     if os.fspath(path) == "-":
-        return _piped()
-    _refuse_no_file(path)
+        return sys.stdin.buffer.read()
+    if os.path.isdir(path):
+        _refuse(file_name(path), "is a folder; name a file in it")
     try:
         return Path(path).read_bytes()
+    except FileNotFoundError:
+        _refuse(file_name(path), "no such file; check the path")
     except OSError as error:
-        raise DataError(f"{file_name(path)}: cannot be opened ({error.strerror}); check its permissions") from None
-
-
-def _piped() -> bytes:
-    """Standard input to its end. A signal may reach another thread than this one, so none is waited for for long."""
-    try:
-        number = sys.stdin.fileno()
-    except OSError:  # not a file, as in a test
-        return sys.stdin.buffer.read()
-    content = bytearray()
-    while True:
-        if select.select([number], [], [], 0.2)[0]:
-            block = os.read(number, 1 << 16)
-            if not block:
-                return bytes(content)
-            content += block
-
-
-def _refuse_no_file(path: FilePath) -> None:
-    if os.path.isdir(path):
-        raise DataError(f"{file_name(path)}: is a folder; name a file in it")
-    if not os.path.exists(path):
-        raise DataError(f"{file_name(path)}: no such file; check the path")
+        _refuse(file_name(path), f"cannot be opened ({error.strerror}); check its permissions")
 
 
 def file_name(data: FilePath | pl.DataFrame | Table) -> str:
@@ -157,54 +164,24 @@ def format_of(path: FilePath, format: str | None) -> str:
     return chosen
 
 
-@dataclass
-class TableReader:
-    """One pass over one file."""
+@dataclass(frozen=True)
+class CsvReader:
+    """Reads a CSV whose separator is known."""
 
-    name: str
-    format: str
-    pick: Pick | None = None
-    wanted: Sequence[str] = ()
-    strict: bool = False  # whether no two columns may have one name, even where all are kept
-    separator: str = ","
+    name: str  # what messages call the file
+    separator: str
 
-    def refuse(self, problem: str) -> NoReturn:
-        """Say what is wrong with the file."""
-        raise DataError(f"{self.name}: {problem}") from None
-
-    def chosen(self, found: Sequence[str]) -> list[str]:
-        """The columns to keep."""
-        kept = list(dict.fromkeys(found if self.pick is None else self.pick(found)))
-        if (self.pick is not None or self.strict) and any(found.count(name) > 1 for name in kept):
-            self.refuse("a column that is needed appears twice in the header; rename one of the two")
-        return kept
-
-    def table(self, content: bytes, packed: bool) -> Table:
-        """The rows of a text file."""
-        try:
-            plain = gzip.decompress(content) if packed else content
-        except (gzip.BadGzipFile, zlib.error, EOFError):
-            self.refuse("cannot be read as gzip; check that it is whole, or name it for the format it has")
-        plain = plain.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
-        if not plain.strip():
-            self.refuse("is empty; pass a file with at least one row")
-        lines = self.format == "jsonl"
-        frame = self.json(plain) if lines else self.csv(plain.rstrip(b"\r\n"))
-        form = "JSON lines" if lines else f"CSV with {SEPARATORS[self.separator]}"
-        return Table(self.name, form + ", compressed" * packed, frame, not lines)
-
-    def csv(self, block: bytes) -> pl.DataFrame:
-        """Every kept field as text. A row with a field too many or too few is refused, a blank line skipped."""
-        found = separator_of(block, self.wanted, "\t" if self.format == "tsv" else ",")
-        if found is None:
-            self.refuse("its fields can be cut in two ways; quote fields that hold a comma, semicolon, tab or bar")
-        self.separator = found
-        end = block.find(b"\n") + 1 or len(block)
-        while block.count(b'"', 0, end) % 2 and end < len(block):
-            end = block.find(b"\n", end) + 1 or len(block)
-        titles = [name.strip() for name in self.csv_rows(block[:end], "the header")[0]]
-        keep = {f"c{titles.index(name)}": name for name in self.chosen(titles)}
-        names, block = [f"c{i}" for i in range(len(titles))], block[end:]
+    def frame(self, content: bytes) -> pl.DataFrame:
+        """Every field of a named column as text. A row with a field too many or too few is refused, a blank line
+        skipped."""
+        end = content.find(b"\n") + 1 or len(content)
+        while content.count(b'"', 0, end) % 2 and end < len(content):
+            end = content.find(b"\n", end) + 1 or len(content)
+        titles = [name.strip() for name in self._rows(content[:end], "the header")[0]]
+        named = [name for name in titles if name]
+        if len(set(named)) < len(named):
+            _refuse(self.name, "a column appears twice in the header; rename one of the two")
+        names, block = [f"c{i}" for i in range(len(titles))], content[end:]
         try:
             head = self.separator.join(names).encode()
             frame = pl.read_csv(head + b"\n" + block, separator=self.separator, infer_schema=False)
@@ -215,15 +192,15 @@ class TableReader:
         if b'"' in block and frame.height:
             inside = sum(frame.select(pl.all().str.count_matches(self.separator, literal=True).sum()).row(0))
         if not frame.width or block.count(self.separator.encode()) != frame.height * (len(names) - 1) + inside:
-            rows = list(filter(None, self.csv_rows(block)))  # slow and strict: the first wrong row is named
+            rows = list(filter(None, self._rows(block)))  # slow and strict: the first wrong row is named
             wrong = next((i for i, row in enumerate(rows) if len(row) != len(names)), None)
             if wrong is not None:
                 fields = f"{len(rows[wrong])} fields, the header {len(names)}"
-                self.refuse(f"row {wrong + 1} has {fields}; mend or quote it")
+                _refuse(self.name, f"row {wrong + 1} has {fields}; mend or quote it")
             frame = pl.DataFrame(rows, dict.fromkeys(names, pl.String), orient="row")
-        return frame.select(list(keep)).rename(keep)
+        return frame.select(pl.col(column).alias(name) for column, name in zip(names, titles, strict=True) if name)
 
-    def csv_rows(self, block: bytes, where: str = "") -> list[list[str]]:
+    def _rows(self, block: bytes, where: str = "") -> list[list[str]]:
         """The fields of each row, by the slow and strict parser."""
         rows: list[list[str]] = []
         try:
@@ -231,61 +208,43 @@ class TableReader:
         except UnicodeDecodeError as error:
             lines = block.count(b"\n", 0, error.start)
             row = where or f"row {lines + 1}"
-            self.refuse(f"{row} is not UTF-8 text; save the file as UTF-8, or name it for the format it has")
+            _refuse(self.name, f"{row} is not UTF-8 text; save the file as UTF-8, or name it for the format it has")
         except csv.Error:
             row = where or f"row {sum(map(bool, rows)) + 1}"
-            self.refuse(f"{row} cannot be read as CSV; close its quotes and double those inside a field")
+            _refuse(self.name, f"{row} cannot be read as CSV; close its quotes and double those inside a field")
         return rows
 
-    def json(self, content: bytes) -> pl.DataFrame:
-        """An object a line; a column of several types is text, and NaN is no value."""
-        rows: list[dict[str, Any]] = []
-        for row, line in enumerate((line for line in content.splitlines() if line.strip()), 1):
-            try:
-                found = from_json(line)
-                if b"\\u" in line:  # half a character would be the same in all names that have one
-                    json.dumps(found, ensure_ascii=False).encode()
-            except (ValueError, RecursionError):
-                found = None
-            if not isinstance(found, dict):
-                self.refuse(
-                    f"row {row} is not a JSON object of UTF-8 text, each name in it once; mend or remove the line"
-                )
-            rows.append(found)
-        kept = self.chosen(list(dict.fromkeys(chain.from_iterable(rows))))
-        return pl.DataFrame([self.json_column(name, [row.get(name) for row in rows]) for name in kept])
 
-    def json_column(self, name: str, values: list[Any]) -> pl.Series:
-        """A column in the type of its values; lists only where somebody looks at all columns."""
-        values = [None if value != value else value for value in values]  # NaN
-        kinds = {type(value) for value in values} - {type(None)}
-        if kinds & {list, dict}:
-            if self.pick is not None:
-                row = next(k for k, value in enumerate(values, 1) if isinstance(value, list | dict))
-                self.refuse(f"row {row}: column {name!r} holds a list or an object; write a row for each event")
-            return pl.Series(name, [None] * len(values), pl.List(pl.String))
-        exact = 53 if float in kinds else 63  # bits of a whole number that its column keeps
-        mixed = len(kinds) > 1 and kinds != {int, float}
-        if mixed or any(type(each) is int and abs(each) >> exact for each in values):
-            return pl.Series(name, list(map(_json_text, values)), pl.String)
-        return pl.Series(name, values, strict=False)
+def _json(content: bytes, name: str, pick: Pick | None) -> pl.DataFrame:
+    """An object a line; a column of several types is text, and NaN is no value."""
+    rows: list[dict[str, Any]] = []
+    for row, line in enumerate((line for line in content.splitlines() if line.strip()), 1):
+        try:
+            found = from_json(line)
+            if b"\\u" in line:  # half a character would be the same in all names that have one
+                json.dumps(found, ensure_ascii=False).encode()
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            _refuse(
+                name, f"row {row} is not a JSON object of UTF-8 text, each name in it once; mend or remove the line"
+            )
+        rows.append(found)
+    there = list(dict.fromkeys(chain.from_iterable(rows)))
+    return pl.DataFrame([_json_column(key, [row.get(key) for row in rows]) for key in (pick(there) if pick else there)])
 
-    def parquet(self, source: FilePath | io.BytesIO) -> Table:
-        """The columns of a Parquet file, which has types of its own."""
-        place = source if isinstance(source, io.BytesIO) else Path(source)
-        if isinstance(place, Path):
-            _refuse_no_file(place)
 
-        def attempt(step: Callable[[], Any]) -> Any:
-            """Do a step of reading; whatever goes wrong, the file is refused in one line."""
-            try:
-                return step()
-            except (Exception, pl.exceptions.PanicException):
-                self.refuse("cannot be read as Parquet; check that it is whole, or name it for the format it has")
-
-        scan = attempt(lambda: pl.scan_parquet(place, glob=False, hive_partitioning=False))
-        keep = self.chosen(list(attempt(scan.collect_schema)))
-        return Table(self.name, "Parquet", attempt(scan.select(keep).collect))
+def _json_column(name: str, values: list[Any]) -> pl.Series:
+    """A column in the type of its values; of lists and objects only that they are some."""
+    values = [None if value != value else value for value in values]  # NaN
+    kinds = {type(value) for value in values} - {type(None)}
+    if kinds & {list, dict}:
+        return pl.Series(name, [[]] * len(values), pl.List(pl.String))
+    exact = 53 if float in kinds else 63  # bits of a whole number that its column keeps
+    mixed = len(kinds) > 1 and kinds != {int, float}
+    if mixed or any(type(each) is int and abs(each) >> exact for each in values):
+        return pl.Series(name, list(map(_json_text, values)), pl.String)
+    return pl.Series(name, values, strict=False)
 
 
 def _json_text(value: Any) -> str | None:
@@ -293,6 +252,24 @@ def _json_text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def _parquet(content: bytes, name: str, pick: Pick | None) -> pl.DataFrame:
+    """The columns of a Parquet file, which has types of its own; of others nothing is read."""
+    with _readable(name):
+        names = list(pl.read_parquet_schema(io.BytesIO(content)))
+    kept = names if pick is None else list(pick(names))
+    with _readable(name):
+        return pl.read_parquet(io.BytesIO(content), columns=kept).select(kept)
+
+
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    """Refuse a Parquet file in one line, whatever goes wrong."""
+    try:
+        yield
+    except (Exception, pl.exceptions.PanicException):
+        _refuse(name, "cannot be read as Parquet; check that it is whole, or name it for the format it has")
 
 
 def separator_of(block: bytes, wanted: Sequence[str], usual: str) -> str | None:
@@ -324,17 +301,13 @@ def separator_of(block: bytes, wanted: Sequence[str], usual: str) -> str | None:
 
 
 def kind_of(data: Any) -> str:
-    """Which library's frame it is: "polars", "pandas", "arrow", or "path" for a file; anything else is refused."""
-    pandas, arrow = sys.modules.get("pandas"), sys.modules.get("pyarrow")
-    kinds = {
-        "path": (str, os.PathLike, Table),
-        "polars": (pl.DataFrame, pl.LazyFrame),
-        "pandas": () if pandas is None else (pandas.DataFrame,),
-        "arrow": () if arrow is None else (arrow.Table, arrow.RecordBatch),
-    }
-    for kind, classes in kinds.items():
-        if isinstance(data, classes):
-            return kind
+    """Which library's frame it is: "polars", "pandas", "pyarrow", or "path" for a file; anything else is refused."""
+    if isinstance(data, str | os.PathLike | Table):
+        return "path"
+    for base in type(data).__mro__:
+        library = base.__module__.partition(".")[0]
+        if base.__name__ in FRAMES.get(library, ()):
+            return library
     raise InputError(f"expected a file, or a polars, pandas or Arrow frame; got {type(data).__name__}")
 
 
@@ -344,12 +317,12 @@ def as_polars(data: Any) -> FilePath | pl.DataFrame | Table:
     if kind == "path":
         return data
     if kind == "polars":
-        return data.collect() if isinstance(data, pl.LazyFrame) else data
+        return data.lazy().collect()
     names = [str(name) for name in (data.columns if kind == "pandas" else data.schema.names)]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise InputError(f"two columns of the frame are called {twice!r}; rename one of them")
-    if kind == "arrow":
+    if kind == "pyarrow":
         return pl.DataFrame(pl.from_arrow(data))
     if type(data.index).__name__ == "DatetimeIndex":
         raise InputError("the index of the frame holds times, and no index is read; make it a column by reset_index()")
@@ -377,16 +350,12 @@ def as_kind(data: Any, made: pl.DataFrame) -> Any:
     if kind == "pandas":
         import pandas as pd
 
-        labels = {str(label): label for label in data.columns if type(label) is int}
         whole = {each.name: pd.array(each.to_list(), dtype="Int64") for each in made  # as floats they would be others
                  if each.dtype.is_integer() and each.null_count()}  # fmt: skip
-        return pd.DataFrame({labels.get(each.name, each.name): whole.get(each.name, each.to_pandas()) for each in made})
-    if kind == "arrow":
-        import pyarrow as pa
-
+        return pd.DataFrame({each.name: whole.get(each.name, each.to_pandas()) for each in made})
+    if kind == "pyarrow":
         table = made.to_arrow()
-        one = iter(table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)])
-        return table if isinstance(data, pa.Table) else next(one)
+        return table if type(data).__name__ == "Table" else table.combine_chunks().to_batches()[0]
     return made.lazy() if isinstance(data, pl.LazyFrame) else made
 
 

@@ -35,6 +35,7 @@ BATCH, PATH = "batch", "path"  # those of a release in batches
 SAME_PATH = "-"  # on the rows of a batch after its first: an empty field would look like a damaged one
 CHECK_ON_PEOPLE = "an attack (`seqveil attack`, in Python `seqveil.attack`) tries the promise on real people"
 TOO_FEW = 20  # releases that are not worth asking
+BY_ONE = ModelCheck.none("that takes releases one by one, by a sound mechanism")
 FEW = ModelCheck.none(f"fewer than {TOO_FEW} releases are too few to speak against it")
 
 Meta = dict[str, Any]
@@ -158,7 +159,7 @@ def model_check(
 ) -> ModelCheck:
     """Whether releases fit the model they were made with; people as numbers, NOTHING where nothing was released."""
     if setting.in_batches or not setting.mechanism.sound:
-        return ModelCheck.none("that takes releases one by one, by a sound mechanism")
+        return BY_ONE
     if codes.size < TOO_FEW:
         return FEW
     drift = Drift(setting, int(who.max()) + 1)
@@ -189,10 +190,15 @@ def output_format(path: FilePath, format: str | None = None) -> str:
 def check_place(path: FilePath, inputs: Sequence[Any] = (), format: str | None = None) -> None:
     """Refuse a place where no file can be written, or where one stands that is read, before anything is done."""
     output_format(path, format)
-    if any(same_file(path, other) for other in inputs if isinstance(other, str | os.PathLike)):
-        raise DataError(f"{file_name(path)}: is read and written at once; choose another output")
+    refuse_read(path, inputs)
     if os.fspath(path) != "-":
         _target(path)
+
+
+def refuse_read(path: FilePath, inputs: Sequence[Any]) -> None:
+    """Refuse to write over what is read; inputs that are no files are passed over."""
+    if any(same_file(path, other) for other in inputs if isinstance(other, str | os.PathLike)):
+        raise DataError(f"{file_name(path)}: is read and written at once; choose another output")
 
 
 def _target(path: FilePath) -> Path:
