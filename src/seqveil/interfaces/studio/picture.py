@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -27,8 +27,8 @@ from seqveil.core.words import Risk
 from seqveil.engine import batches
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import NOTHING, State, Terms, step
-from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces import trials
+from seqveil.interfaces.planning import Plan, Wishes, plan
 from seqveil.interfaces.sentences import guess_means
 from seqveil.interfaces.studio.source import StudioSource
 
@@ -83,19 +83,15 @@ class PictureRun:
         return [state.trackers[0].rows[0][0] for state in self._states[1:] if state.trackers is not None]
 
     def go(self, seconds: float = math.inf) -> None:
-        """Release on until the end, or for so many seconds of the processor after a first step, which may load much."""
-        end, due, act = math.inf, -math.inf, batches.step if self.terms.in_batches else step
+        """Release on until the end, or for so many seconds, and one event or batch at least."""
+        end, act = time.monotonic() + seconds, batches.step if self.terms.in_batches else step
         while not self.complete:
-            if time.monotonic() >= due:  # to ask for the processor's time takes long
-                if (now := time.thread_time()) >= end:
-                    return
-                due = time.monotonic() + end - now
             part = self.raw[self.done : self.done + self.terms.batch]
             made, state = act(self.terms, self._states[-1], part, self._randomness)
             self._made.append(made)
             self._states.append(state)
-            if math.isinf(end):
-                end, due = time.thread_time() + seconds, time.monotonic() + seconds
+            if time.monotonic() >= end:
+                return
 
     def series(self) -> dict[str, Any]:
         """Of each event so far the release, NOTHING where nothing was, what an observer believes of it from the
@@ -282,54 +278,33 @@ def too_slow(name: str, n: int, policy: Policy) -> str:
     return f"with {n} symbols{f' in batches of {policy.batch}' * (policy.batch > 1)} a release takes too long to watch"
 
 
-def expected(terms: Terms) -> float:
-    """The error that the receiver's best guess is expected to have under a policy, on streams simulated by the model.
+def expected(source: StudioSource, terms: Terms) -> dict[str, Any]:
+    """The error that the receiver's best guess is expected to have, that of no release at all, and what a secret costs.
 
-    >>> from seqveil.interfaces.studio.source import sample
-    >>> little, much = (expected(Policy(epsilon=e).on(sample("clicks").model)) for e in (0.5, 4.0))
-    >>> little > 2 * much
-    True
+    `by_answer` has the mean error of releases for people of each answer to a secret. People are tried whom the model
+    was not fitted to, as `seqveil plan` does, but fewer.
     """
-    quick = not (terms.guards or terms.in_batches) and (terms.distortion.is_hamming or terms.in_blocks)
-    size = (STEPS, MANY) if quick else (max(BRIEF, terms.batch), FEW)
-    return trials.release(terms, terms.model.sample(*size, seed=0), 1).decoded_error
+    hamming = terms.distortion.is_hamming or terms.in_blocks
+    quick = not terms.in_batches and (terms.in_closed_form if terms.guards else hamming)
+    length, many = (STEPS, MANY) if quick else (max(BRIEF, terms.batch), FEW)
+    spans = [secret.length(None) or length for secret in terms.secrets if secret.kind != "trait"]
+    length = max([length, *spans]) if quick else length
 
+    def tried(people: Sequence[Ints]) -> Plan:
+        return plan(source.model, Wishes(policy=terms.policy), length=length, streams=people, people=many)
 
-def by_answer(source: StudioSource, terms: Terms) -> list[tuple[str, float]]:
-    """The mean error of releases for people of each answer to the first secret: their first window, or their label.
-
-    People whom the model was not fitted to, as many of each kind. None are tried where a kind has nobody, and where a
-    release takes a program and a window many of them, which would take minutes (`seqveil plan` takes them).
-    """
-    if not terms.secrets:
-        return []
-    secret, model = terms.secrets[0], terms.model
-    span, most = (secret.length(), MANY) if terms.in_closed_form else (None, FEW)
-    if secret.kind == "trait" and model.trait is not None and source.answers:
-        usual = int(np.median([codes.size for codes in source.crowd]))
-        span = min(STEPS if terms.in_closed_form else BRIEF, usual)
-        kinds: dict[str, list[Ints]] = {answer: [] for answer in model.trait.answers}
-        found: Iterable[tuple[str | None, Ints]] = zip(source.answers, source.crowd, strict=True)
-        names = {answer: f"people whose label is “{answer}”" for answer in kinds}
-    elif span and secret.kind != "trait":
-        read = secret.over(model.alphabet).read
-        names = {"1": "people who have the secret", "0": "people who do not"}
-        kinds = {answer: [] for answer in names}
-        found = ((str(int(read(codes[:span].tolist()))), codes) for codes in source.crowd)
-    else:
-        return []
-    for answer, codes in found:
-        if answer in kinds and codes.size >= span and len(kinds[answer]) < most:
-            kinds[answer].append(codes[:span])
-    if not all(kinds.values()):
-        return []
-    people = np.stack([codes for kind in kinds.values() for codes in kind])
-    released = trials.release(terms, people, 1).released
-    codes = np.stack([released[k] for k in range(len(people))])
-    costs = np.where(codes < 0, 1.0, terms.distortion.between(people, np.maximum(codes, 0))).mean(1)
-    ends = np.cumsum([len(kind) for kind in kinds.values()])
-    means = [float(part.mean()) for part in np.split(costs, ends[:-1])]
-    return list(zip(names.values(), means, strict=True))
+    everybody = tried(source.crowd)
+    [row] = everybody.rows
+    sides = {"people who have the secret": row.with_secret, "people who do not": row.without_secret}
+    if source.model.trait is not None and terms.secrets and terms.secrets[0].kind == "trait":
+        groups: dict[str, list[Ints]] = {answer: [] for answer in source.model.trait.answers}
+        for label, codes in zip(source.answers, source.crowd, strict=False):
+            if label is not None:
+                groups[label].append(codes)
+        named = {f"people whose label is “{answer}”": people for answer, people in groups.items() if people}
+        sides = {whose: tried(people).rows[0].error for whose, people in named.items()}
+    known = [(whose, error) for whose, error in sides.items() if error is not None]
+    return {"error": row.decoded_error, "silent": everybody.guess, "by_answer": known if len(known) > 1 else []}
 
 
 def attacked(source: StudioSource, terms: Terms, seed: int) -> dict[str, Any]:
@@ -371,22 +346,14 @@ def attacked(source: StudioSource, terms: Terms, seed: int) -> dict[str, Any]:
 
 def _released(terms: Terms, people: Sequence[Ints], seed: int) -> tuple[list[Ints], float]:
     """The releases of as many people as there is time for, and the most that any of them is charged."""
-    streams, end = CodeStreams(terms, randomness=SeededRandomness(seed)), time.process_time() + SECONDS
-    released: list[Ints] = []
+    released, charged, end = list[Ints](), 0.0, time.process_time() + SECONDS
     for at in range(0, len(people), TOGETHER):
-        some = people[at : at + TOGETHER]
-        parts = [np.split(codes, range(terms.batch, codes.size, terms.batch)) for codes in some]
-        owners = [at + k for k, own in enumerate(parts) for _ in own]
-        raw = [part for own in parts for part in own]
-        made = streams.release(owners, raw if terms.in_batches else np.concatenate(raw))
-        codes = made.codes
-        if made.sent is not None:
-            both = zip(made.sent, raw, strict=True)
-            codes = np.concatenate([np.full(own.size, NOTHING) if sent is None else sent[1] for sent, own in both])
-        released += np.split(codes, np.cumsum([own.size for own in some])[:-1])
+        trial = trials.release(terms, people[at : at + TOGETHER], seed + at)
+        released += [trial.released[place] for place in sorted(trial.released)]
+        charged = max(charged, trial.spent)
         if time.process_time() > end and len(released) >= FEWEST:
             break
-    return released, float(streams.accounts().epsilon_spent.max())
+    return released, charged
 
 
 def _rows(model: MarkovModel, people: Sequence[Ints]) -> Any:

@@ -51,7 +51,6 @@ class StudioSource:
     columns: str = ""  # the options that name the columns of the data
     fit: str = "seqveil fit past.csv -o past.model"  # the command that fits the model; empty where there is one
     answers: Sequence[str | None] = field(default=(), repr=False)  # of the crowd to the model's trait, where known
-    _guesses: dict[str, Ints] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def labels(self) -> list[str]:
@@ -147,9 +146,7 @@ class StudioSource:
 
     def guesses(self, distortion: Distortion, events: int) -> Ints:
         """The best guess for each event of a stream from the model alone: the same whatever is promised."""
-        if distortion.name not in self._guesses:
-            self._guesses[distortion.name] = distortion.best_guess(self._unseen)
-        return self._guesses[distortion.name][:events]
+        return distortion.best_guess(self._unseen[:events])
 
     @cached_property
     def _unseen(self) -> Floats:
