@@ -38,8 +38,8 @@ class Page:
 
 
 @contextmanager
-def studio(own=None, answers=None):
-    page = Page(answers or Studio(own))
+def studio(answers=None):
+    page = Page(answers or Studio())
     try:
         yield page
     finally:

@@ -169,7 +169,6 @@ def studio(
     data: Annotated[
         str | None, typer.Argument(metavar="DATA", help="Any file that `inspect` reads  [default: none]")
     ] = None,
-    model: Path | None = o.opt("MODEL", "Release under this model; without DATA, sample from it.", "-m"),
     *,
     columns: o.ColumnOptions,
     port: Annotated[
@@ -185,11 +184,9 @@ def studio(
 
     Example: seqveil studio clicks.csv
     """
-    from seqveil.core.model import MarkovModel
     from seqveil.interfaces.studio.answers import Studio
     from seqveil.interfaces.studio.serving import serve
-    from seqveil.interfaces.studio.source import sampled
-    from seqveil.interfaces.studio.upload import Upload, UploadChoice, loaded
+    from seqveil.interfaces.studio.upload import Upload, UploadChoice
 
     def announce(address: str) -> None:
         """Print the address, and open it where somebody sits at the terminal."""
@@ -199,8 +196,7 @@ def studio(
 
             webbrowser.open(address)
 
-    chain, own = None if model is None else MarkovModel.load(model), None
-    chosen = UploadChoice(columns.user or "", columns.value or "", columns.time or "")
+    own, chosen = None, UploadChoice(columns.user or "", columns.value or "", columns.time or "")
     if data == "-":
         raise InputError("the page needs a file that it can name again; save the data and name it")
     if data is not None:
@@ -208,9 +204,7 @@ def studio(
             own = Upload.of(Path(data).read_bytes(), data)
         except OSError as error:
             raise DataError(f"{Path(data).name}: cannot be read ({error.strerror}); check the path") from None
-    if chain is not None:
-        begin = sampled(chain, str(model)) if own is None else loaded(own, chosen, "data", chain, str(model))
     try:
-        serve(Studio(own if chain is None else begin, chosen), port, announce)
+        serve(Studio(own, chosen), port, announce)
     except INTERRUPTIONS:  # the signal that ends it
         os._exit(0)  # an answer may be half made on another thread, in compiled code that Python's own end would abort

@@ -73,10 +73,7 @@ def fit(
     data: Frame,
     out: o.ModelOut,
     *,
-    context: str = o.opt("order:2|types:16", "What the next symbol depends on.", default="order:1"),
-    trait: str | None = o.opt(
-        "COLUMN", "Column with one label per user; each label gets its own types, as --context says."
-    ),
+    order: o.Order = 1,
     smoothing: o.Smoothing = SMOOTHING,
     frames: FrameOptions,
     format: FrameFormat = None,
@@ -85,23 +82,18 @@ def fit(
 ) -> None:
     """Fit a model by counting on Spark.
 
-    The result is the model that `seqveil fit` would make of the same rows. The fit is not private. With types:16 the
-    executors count each person's short sequences of symbols (n-grams), and the driver finds the types. To choose a
-    context, run `seqveil fit --context auto` on a sample of the people.
+    The result is the model that `seqveil fit` would make of the same rows. The fit is not private. To compare contexts,
+    or for a model with types or a trait, run `seqveil fit` on a sample of the people.
 
-    Example: seqveil spark fit clicks/ -o clicks.model --context types:16
+    Example: seqveil spark fit clicks/ -o clicks.model --order 2
     """
-    from seqveil.interfaces.choosing import Context
     from seqveil.interfaces.spark.counting import fitted
     from seqveil.interfaces.spark.frames import format_of, read
 
     o.check_model_out(out)
-    if context == "auto":
-        raise InputError("contexts are compared by `seqveil fit --context auto`, on some of the people; name one here")
-    chosen, names, kind = Context.parse(context), frames.columns(), format_of(data, format)
+    names, kind = frames.columns(), format_of(data, format)
     with cluster.session() as session:
-        frame, how = read(session, data, kind, names, None, False), vars(chosen) | {"trait": trait}
-        found = fitted(frame, names, **how, smoothing=smoothing)
+        found = fitted(read(session, data, kind, names, None, False), names, order=order, smoothing=smoothing)
     found.model.save(out)
     show(found, json)
 

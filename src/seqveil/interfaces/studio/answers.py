@@ -32,7 +32,7 @@ class Studio:
     """Answers of one page. Requests are answered one at a time, each within a moment: a picture that takes longer is
     handed out as far as it has come, and goes on when it is asked for again.
 
-    `own` is a source, or a file and the columns `chosen` of it, that is there beside the samples.
+    `own` is a file, and `chosen` the columns of it, that is there beside the samples.
 
     >>> studio = Studio()
     >>> asked = {"source": "clicks", "policy": {"epsilon": 1.0}, "person": 0, "events": 10, "seed": 1}
@@ -42,23 +42,20 @@ class Studio:
     10
     """
 
-    def __init__(self, own: StudioSource | Upload | None = None, chosen: UploadChoice | None = None) -> None:
+    def __init__(self, own: Upload | None = None, chosen: UploadChoice | None = None) -> None:
         self._chosen = chosen or UploadChoice()
         self._lock, self._expecting = threading.Lock(), threading.Lock()
         self._run: tuple[Any, PictureRun] | None = None  # the picture that was asked for last
-        self._own = own if isinstance(own, StudioSource) else None
-        self._file = own if isinstance(own, Upload) else None  # the one that was loaded last
+        self._file = own  # the one that was loaded last
         self._loaded: StudioSource | None = None  # what it became
         self._files = 1  # loaded so far, for its name
 
     def begin(self, given: Any = None) -> dict[str, Any]:
         """What there is to look at; `upload` is a file whose columns are to be chosen first."""
-        listed = {} if self._own is None else {self._own.name: self._own.title}
-        listed |= {name: each.title for name, each in SAMPLES.items()}
         return {
             "seqveil": __version__,
-            "sources": [{"name": name, "title": title} for name, title in listed.items()],
-            "first": next(iter(listed)),
+            "sources": [{"name": name, "title": each.title} for name, each in SAMPLES.items()],
+            "first": next(iter(SAMPLES)),
             "upload": None if self._file is None else self._looked(self._name, self._chosen),
             "seen_by": {name: limit for name, (_, limit) in SEEN_BY.items()},
         }
@@ -153,8 +150,6 @@ class Studio:
         return self._upload(name).describe(chosen) | {"upload": name}
 
     def _find(self, name: str) -> StudioSource:
-        if self._own is not None and name == self._own.name:
-            return self._own
         with self._lock:
             if name in SAMPLES:
                 return sample(name)

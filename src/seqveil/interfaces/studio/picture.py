@@ -233,8 +233,7 @@ def shades(beliefs: Floats) -> str:
 def steps(source: StudioSource) -> str:
     """The commands that fit, release, check and attack, with the policy that the page saves."""
     files = f"{source.data} --model {source.model_file}{source.columns}"
-    lines = [source.fit] if source.fit else []
-    lines += [f"seqveil release {files} --policy policy.toml --out released.csv"]
+    lines = [source.fit, f"seqveil release {files} --policy policy.toml --out released.csv"]
     lines += [f"seqveil audit released.csv --model {source.model_file}"]
     lines += [f"seqveil attack released.csv --truth {source.data} --model {source.model_file}"]
     return "\n".join(lines) + "\n"
@@ -295,7 +294,7 @@ def expected(source: StudioSource, terms: Terms) -> dict[str, Any]:
 
     everybody = tried(source.crowd)
     [row] = everybody.rows
-    sides = {"people who have the secret": row.with_secret, "people who do not": row.without_secret}
+    sides = {"people who have the secret": row.with_secret, "people who do not": row.without_secret} if quick else {}
     if source.model.trait is not None and terms.secrets and terms.secrets[0].kind == "trait":
         groups: dict[str, list[Ints]] = {answer: [] for answer in source.model.trait.answers}
         for label, codes in zip(source.answers, source.crowd, strict=False):
