@@ -184,9 +184,10 @@ def studio(
 
     Example: seqveil studio clicks.csv
     """
-    from seqveil.interfaces.studio.answers import Studio
-    from seqveil.interfaces.studio.serving import serve
-    from seqveil.interfaces.studio.upload import Upload, UploadChoice
+    with needs_extra("the page", "serve"):
+        from seqveil.interfaces.studio.answers import Studio
+        from seqveil.interfaces.studio.serving import serve
+        from seqveil.interfaces.studio.upload import Upload, UploadChoice
 
     def announce(address: str) -> None:
         """Print the address, and open it where somebody sits at the terminal."""
