@@ -58,7 +58,7 @@ class WishOptions:
         if self.policy is not None:
             self._refuse("policy", *(each.name for each in fields(self) if each.name != "policy"))
             return Wishes(policy=Policy.load(self.policy))
-        secrets = tuple(o.ShortSecrets(self.secret, None, self.secret_window).declared())
+        secrets = tuple(o.SecretOptions(self.secret, None, self.secret_window).declared())
         if secrets:
             self._refuse("secret", "epsilon", "block", "wait")
         elif (self.secret_epsilon, self.secret_window) != (None, None):

@@ -32,7 +32,7 @@ class StateOptions:
 
 
 @dataclass(frozen=True)
-class PromiseOptions(o.ShortSecrets):
+class PromiseOptions(o.SecretOptions):
     """What is promised: a policy in a file, or the most usual fields of one."""
 
     policy: Path | None = o.opt(
