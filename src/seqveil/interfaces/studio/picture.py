@@ -10,7 +10,7 @@ import base64
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,9 @@ from seqveil.core import mechanisms, words
 from seqveil.core.errors import FILES, InputError, needs_extra
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import BatchMechanism
-from seqveil.core.mechanisms.blocks import BlockRule
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import SeededRandomness
-from seqveil.core.secrets import Secret, SecretTracker, ever
+from seqveil.core.secrets import Secret, ever
 from seqveil.core.words import Risk
 from seqveil.engine import batches
 from seqveil.engine.policy import Policy
@@ -65,7 +64,8 @@ class PictureRun:
         self.terms, self.raw = terms, raw
         self._randomness = SeededRandomness(seed)
         self._made: list[Any] = []  # what each event, or batch, made public
-        self._states = [State.start(terms)]  # before all of them, and after each
+        self._state = State.start(terms)  # after them
+        self._figures: list[dict[str, Floats]] = []  # what each cost, and the account after it
 
     @property
     def done(self) -> int:
@@ -77,60 +77,46 @@ class PictureRun:
         """Whether every event was released."""
         return self.done == self.raw.size
 
-    @property
-    def tracked(self) -> list[SecretTracker]:
-        """The account of the first secret after each event; none where no secret is declared."""
-        return [state.trackers[0].rows[0][0] for state in self._states[1:] if state.trackers is not None]
-
     def go(self, seconds: float = math.inf) -> None:
         """Release on until the end, or for so many seconds, and one event or batch at least."""
         end, act = time.monotonic() + seconds, batches.step if self.terms.in_batches else step
         while not self.complete:
-            part = self.raw[self.done : self.done + self.terms.batch]
-            made, state = act(self.terms, self._states[-1], part, self._randomness)
+            part, before = self.raw[self.done : self.done + self.terms.batch], self._state
+            made, self._state = act(self.terms, before, part, self._randomness)
             self._made.append(made)
-            self._states.append(state)
+            self._figures.append(self._read(made, before))
             if time.monotonic() >= end:
                 return
+
+    def _read(self, made: Any, before: State) -> dict[str, Floats]:
+        """What an event or batch cost, and the accounts after it, that of the first secret among them."""
+        account, trackers = self._state.account, self._state.trackers
+        odds = np.zeros(0) if trackers is None else np.array([trackers[0].rows[0][0].log_odds])
+        if not self.terms.in_batches:
+            paid = {"epsilons": made.epsilons, "costs": made.costs}
+        else:
+            cost = 0.0 if made is None else max(made.most, -made.least)
+            paid = {"epsilons": self._state.spent - before.spent, "costs": np.array([cost])}
+        sides = {"most": account.most, "least": account.least}
+        return paid | sides | {"leakage": account.worst, "spent": self._state.spent, "odds": odds}
 
     def series(self) -> dict[str, Any]:
         """Of each event so far the release, NOTHING where nothing was, what an observer believes of it from the
         releases up to it (T, n), and its figures: what it costs stands at the first event of a batch."""
-        terms, states = self.terms, self._states[1:]
+        terms = self.terms
         which, place = np.divmod(np.arange(self.done), terms.batch)
-        account = joined([state.account for state in states])
-        spent = np.concatenate([one.spent for one in self._states])
+        found = {name: np.concatenate([each[name] for each in self._figures]) for name in self._figures[0]}
         if terms.in_batches:
             nothing = np.full(terms.batch, NOTHING, np.int64)
             codes = np.concatenate([nothing if sent is None else sent.codes for sent in self._made])
-            beliefs, epsilons = batches.filtered(terms, self._made), np.diff(spent)
-            costs = np.array([0.0 if sent is None else max(sent.most, -sent.least) for sent in self._made])
+            beliefs = batches.filtered(terms, self._made)
         else:
-            made = joined(self._made)
-            codes, beliefs, epsilons, costs = made.codes, made.posterior, made.epsilons, made.costs
-        return {
-            "released": codes[: self.done],
-            "beliefs": beliefs[: self.done],
-            "epsilons": np.where(place == 0, epsilons[which], 0.0),
-            "costs": np.where(place == 0, costs[which], 0.0),
-            "leakage": account.worst[which],
-            "most": account.most[which],
-            "least": account.least[which],
-            "spent": spent[1:][which],
-        }
-
-
-def joined(parts: Sequence[Any]) -> Any:
-    """Records of single events, made of arrays with rows for one user, as one with such rows for each event.
-
-    What follows from them, as costs and beliefs, is then found at once, many times as fast as event by event.
-    """
-    first = parts[0]
-    if first is None or isinstance(first, int | BlockRule):  # the same for all
-        return first
-    if isinstance(first, np.ndarray):
-        return np.concatenate(parts)
-    return type(first)(*(joined([getattr(part, each.name) for part in parts]) for each in fields(first)))
+            codes, beliefs = (
+                np.concatenate([getattr(one, name) for one in self._made]) for name in ("codes", "posterior")
+            )
+        shown = {name: found[name][which] for name in ("leakage", "most", "least", "spent")}
+        paid = {name: np.where(place == 0, found[name][which], 0.0) for name in ("epsilons", "costs")}
+        return {"released": codes[: self.done], "beliefs": beliefs[: self.done], "odds": found["odds"]} | shown | paid
 
 
 def picture_of(source: StudioSource, run: PictureRun) -> dict[str, Any]:
@@ -146,7 +132,7 @@ def picture_of(source: StudioSource, run: PictureRun) -> dict[str, Any]:
         *risk["sentences"],
         f"grade {risk['colour']}: {risk['why']}",
     ]
-    odds = [_short(tracker.log_odds) for tracker in run.tracked]  # of the first secret, after each release
+    odds = [_short(value) for value in series["odds"].tolist()]  # of the first secret, after each release
     return {
         "complete": run.complete,
         "done": run.done,
