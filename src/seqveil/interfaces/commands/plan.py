@@ -16,7 +16,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.words import Line, Result, ResultTable
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import lines, show, steps
+from seqveil.interfaces.commands.terminal import show, steps
 
 if TYPE_CHECKING:
     from seqveil.core.kernel import Ints
@@ -137,7 +137,7 @@ def plan(
         comments = ["Written by `seqveil plan`; pass it to release, serve, bridge and spark with --policy.", *said]
         write_text(out, made.policy.to_toml(comments))
         if not json:
-            lines([("wrote", f"{out}; use it with `seqveil release DATA --model MODEL --policy {out} --out RELEASED`")])
+            show(f"wrote  {out}; use it with `seqveil release DATA --model MODEL --policy {out} --out RELEASED`")
 
 
 def _read(source: str, data: str | None, columns: o.ColumnOptions) -> tuple[MarkovModel, list[Ints] | None, str]:

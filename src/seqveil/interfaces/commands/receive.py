@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import emit_json, rows, show
+from seqveil.interfaces.commands.terminal import rows, show
 
 
 @o.option_groups
@@ -98,10 +98,7 @@ def decode(
             released, model, out=out, online=online, distortion=distortion, histogram=histogram, truth=truth,
             policy=policy, meta=meta, format=format, progress=meter.advance,
         )  # fmt: skip
-    if json:
-        emit_json({**found.to_dict(), "out": out}, to_stderr=out == "-")
-    else:
-        show(found, to_stderr=True)
+    show({**found.to_dict(), "out": out} if json else found, json, to_stderr=out == "-" or not json)
 
 
 @o.option_groups

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seqveil.core.errors import DataError, InputError, needs_extra
+from seqveil.core.words import ResultTable
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import INTERRUPTIONS, emit_json, table
+from seqveil.interfaces.commands.terminal import INTERRUPTIONS, show
 
 if TYPE_CHECKING:
     from seqveil.interfaces.service.tokens import Token
@@ -129,7 +130,7 @@ def add(
     from seqveil.interfaces.service import tokens as kept
 
     made, secret = kept.add(file, scope, user, rate)
-    emit_json(_token_facts(made) | {"token": secret}) if json else print(secret)
+    show(_token_facts(made) | {"token": secret} if json else secret, json)
 
 
 @token.command("list")
@@ -141,7 +142,8 @@ def list_(file: TokenFile, json: o.Json = False) -> None:
     from seqveil.interfaces.service import tokens as kept
 
     found = [_token_facts(each) for each in kept.read(file).values()]
-    emit_json(found) if json else table(SHOWN, [[str(row[name] or "") for name in SHOWN] for row in found])
+    rows = [[str(row[name] or "") for name in SHOWN] for row in found]
+    show(found if json else ResultTable("", SHOWN, rows), json)
 
 
 @token.command()
@@ -157,7 +159,7 @@ def revoke(
     from seqveil.interfaces.service import tokens as kept
 
     gone = kept.revoke(file, id)
-    emit_json(_token_facts(gone)) if json else print(f"revoked {gone.id}")
+    show(_token_facts(gone) if json else f"revoked {gone.id}", json)
 
 
 def _token_facts(token: Token) -> dict[str, object]:
