@@ -211,7 +211,7 @@ def parse_epsilons(text: str, name: str = "epsilon") -> list[float]:
     return [check_epsilon(number) for number in numbers]
 
 
-def parse_batches(text: str, name: str = "batch") -> list[int]:
+def parse_batches(text: str) -> list[int]:
     """Numbers of events between commas, in their order.
 
     >>> parse_batches("10,1, 5")
@@ -219,7 +219,7 @@ def parse_batches(text: str, name: str = "batch") -> list[int]:
     """
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdecimal() and int(part) > 0 for part in parts):
-        raise InputError(f"expected whole numbers ≥ 1 between commas for --{name}, as in 1,5,10; got {text!r}")
+        raise InputError(f"expected whole numbers ≥ 1 between commas, as in 1,5,10; got {text!r}")
     return sorted({int(part) for part in parts})
 
 

@@ -28,7 +28,6 @@ from seqveil.engine.policy import Policy
 from seqveil.engine.stream import NOTHING, State, Terms, step
 from seqveil.interfaces import trials
 from seqveil.interfaces.planning import Plan, Wishes, plan
-from seqveil.interfaces.sentences import guess_means
 from seqveil.interfaces.studio.source import StudioSource
 
 FIGURES = ("epsilons", "leakage", "most", "least", "spent")  # of each event
@@ -319,14 +318,13 @@ def attacked(source: StudioSource, terms: Terms, seed: int) -> dict[str, Any]:
         frames[1] = frames[1].with_columns(frames[1]["user"].replace_strict(labels, default=None).alias(trait))
     value = "x,y" if source.model.alphabet.width == 2 else "value"
     claimed = secret.total if terms.secrets else charged
-    [found] = sv.attack(*frames, model=source.model, secrets=secret, epsilon=claimed, seed=seed, value=value)
-    lines = [found.sentence]
-    if found.guess is not None:
-        shares = f"{found.guess.share_true:.1%} of those with it and {found.guess.share_false:.1%} of those without"
-        lines.append(f"the best guess, by {found.guess.attacker}, singles out {shares}")
-        lines += [text for text in [guess_means(found.guess.likelihood_ratio)] if text]
+    found = sv.attack(*frames, model=source.model, secrets=secret, epsilon=claimed, seed=seed, value=value)
+    [one] = found.attacks
+    if one.guess is not None:
+        one = replace(one, guess=replace(one.guess, target="it"))  # which `about` says without degrees
+    lines = [text for name, text in replace(found, attacks=(one,)).lines() if name != "attacked"]
     about = words.about(in_words(source, secret))
-    return {"about": about, "verdict": found.verdict, "people": len(released), "lines": lines}
+    return {"about": about, "verdict": one.verdict, "people": len(released), "lines": lines}
 
 
 def _released(terms: Terms, people: Sequence[Ints], seed: int) -> tuple[list[Ints], float]:
