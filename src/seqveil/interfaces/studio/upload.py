@@ -24,7 +24,6 @@ from seqveil.interfaces.files.inspection import inspect, option_words
 from seqveil.interfaces.files.table import Table, file_name, table_of_bytes
 from seqveil.interfaces.studio.source import CROWD, StudioSource, proposed
 
-MOST_BYTES = 256 << 20  # of a compressed file, taken apart
 FEW, SHARE = 10, 5  # people from which on some are kept out of the fit to be shown, and one in how many
 MOST_STREAMS = 50  # that can be shown
 LONGEST_NAME = 200
