@@ -14,9 +14,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from seqveil.core import mechanisms, words
-from seqveil.core.errors import FILES, InputError, needs_extra
+from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import BatchMechanism
 from seqveil.core.model import MarkovModel
@@ -27,6 +28,7 @@ from seqveil.engine import batches
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import NOTHING, State, Terms, step
 from seqveil.interfaces import trials
+from seqveil.interfaces.files.writing import symbol_columns
 from seqveil.interfaces.planning import Plan, Wishes, plan
 from seqveil.interfaces.studio.source import StudioSource
 
@@ -282,8 +284,8 @@ def expected(source: StudioSource, terms: Terms) -> dict[str, Any]:
     sides = {"people who have the secret": row.with_secret, "people who do not": row.without_secret} if quick else {}
     if source.model.trait is not None and terms.secrets and terms.secrets[0].kind == "trait":
         groups: dict[str, list[Ints]] = {answer: [] for answer in source.model.trait.answers}
-        for label, codes in zip(source.answers, source.crowd, strict=False):
-            if label is not None:
+        for label, codes in zip(source.answers, source.crowd, strict=True):
+            if label in groups:
                 groups[label].append(codes)
         named = {f"people whose label is “{answer}”": people for answer, people in groups.items() if people}
         sides = {whose: tried(people).rows[0].error for whose, people in named.items()}
@@ -306,8 +308,6 @@ def attacked(source: StudioSource, terms: Terms, seed: int) -> dict[str, Any]:
     people = [codes[:events] for codes in source.crowd[: None if terms.secrets else SINGLE]]
     if len(people) < FEWEST:
         raise InputError(f"an attack needs at least {FEWEST} people whom the model was not fitted to; load more data")
-    with needs_extra(*FILES):
-        import polars  # noqa: F401
     released, charged = _released(terms, people, seed)
     named = source.values[source.usual]
     single = ever(tuple(named) if isinstance(named, list) else named, epsilon=None, window=1)
@@ -339,14 +339,12 @@ def _released(terms: Terms, people: Sequence[Ints], seed: int) -> tuple[list[Int
     return released, charged
 
 
-def _rows(model: MarkovModel, people: Sequence[Ints]) -> Any:
+def _rows(model: MarkovModel, people: Sequence[Ints]) -> pl.DataFrame:
     """Codes as the rows of a frame, with the values that they stand for; none where nothing was released."""
-    import polars as pl
-
-    who, codes = np.repeat(np.arange(len(people)), [len(own) for own in people]), np.concatenate(people)
-    points, made = model.alphabet.points, codes >= 0
-    if model.alphabet.width == 2 and points is not None:
-        x, y = np.where(made, points[codes].T, np.nan)
-        return pl.DataFrame({"user": who, "x": x, "y": y}).with_columns(pl.col("x", "y").fill_nan(None))
-    shown = iter(model.alphabet.decode(codes[made]))
-    return pl.DataFrame({"user": who, "value": [next(shown) if each else None for each in made.tolist()]})
+    names = ("x", "y") if model.alphabet.width == 2 else ("value",)
+    codes = pl.Series(np.concatenate(people))
+    places = codes.set(codes < 0, None)
+    who = np.repeat(np.arange(len(people)), [len(own) for own in people])
+    return pl.DataFrame({"user": who}).with_columns(
+        column.gather(places) for column in symbol_columns(model.alphabet, names)
+    )
