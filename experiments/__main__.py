@@ -15,7 +15,7 @@ from typing import Any
 from experiments import runner
 from experiments.context import Context
 from seqveil.core.errors import InputError, SeqveilError
-from seqveil.interfaces.commands.terminal import table
+from seqveil.core.words import ResultTable
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     rows = [(result["name"], claim["claim"], claim["verdict"]) for result in results for claim in result["claims"]]
     if rows:
-        table(("", "claim", "verdict"), rows)
+        print(ResultTable("", ("", "claim", "verdict"), rows))
     print(f"numbers, pictures and reasons: {given.out / 'report.html'}")
     return 0
 

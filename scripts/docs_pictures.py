@@ -12,47 +12,12 @@ from pathlib import Path
 import seqveil as sv
 from seqveil import datasets, planning, plots
 from seqveil.core import words
-from seqveil.core.alphabet import Codes
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import clicks
 
 TARGET = Path(__file__).parent.parent / "docs" / "img"
 SEED = 7
-
-
-def most_moved(streams: list[Codes], length: int) -> Codes:
-    """The beginning of the stream whose beginning varies most."""
-    return max((codes[:length] for codes in streams), key=lambda codes: float(codes.std()))
-
-
-def one_stream(folder: Path) -> None:
-    """Eighty samples of a heart rate in blocks of eight at ε = 4 each, until a budget of 30 is gone."""
-    made = datasets.synthetic("heart_rate", users=300, length=200, seed=SEED)
-    model, raw = made.model(), most_moved(made.arrays(), 80)
-    options = {"epsilon": 4.0, "distortion": made.distortion, "block": 8, "budget": 30.0}
-    session = sv.Session(model, **options, seed=SEED)
-    released, leakage, composed = [], [], []
-    for value in model.alphabet.decode(raw):
-        released.append(session.release(value))
-        leakage.append(session.leakage)
-        composed.append(session.account.epsilon_spent)
-    distributions, codes = sv.decode_stream(model, released, **options), model.alphabet.encode(released)
-    beats = [f"{middle:g}" for middle in model.alphabet.points]
-    plots.stream(raw, codes, distributions, leakage, composed, beats, folder / "stream.png", budget=30.0)
-
-
-def a_path(folder: Path) -> None:
-    """Two hours of a person's places on 20 × 20 cells at ε = 0.5 a minute, in batches of five."""
-    made = datasets.synthetic("places", users=400, length=240, seed=SEED, side=20)
-    model, raw = made.model(), most_moved(made.arrays(), 120)
-    options = {"mechanism": "tree", "epsilon": 2.5, "distortion": made.distortion, "batch": 5}
-    session = sv.Session(model, **options, seed=SEED)
-    released: list[tuple[float, float]] = []
-    for begin in range(0, len(raw), 5):
-        released += session.release_batch(model.alphabet.decode(raw[begin : begin + 5]))
-    decoded = made.distortion.best_guess(sv.decode_stream(model, session.paths, **options))
-    plots.grid_path(made.alphabet, raw, model.alphabet.encode(released), decoded, folder / "path.png")
 
 
 def what_a_budget_buys(folder: Path) -> None:
@@ -104,10 +69,10 @@ def tracked(model: sv.MarkovModel, read: list[str], epsilon: float) -> tuple[lis
 
 def main(folder: Path = TARGET) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for draw in (a_secret, one_stream, a_path, what_a_budget_buys):
+    for draw in (a_secret, what_a_budget_buys):
         draw(folder)
         print((draw.__doc__ or "").partition("\n")[0])
-    made = ("secret.png", "stream.png", "path.png", "tradeoff.png")
+    made = ("secret.png", "tradeoff.png")
     print(f"pictures: {', '.join(str(folder / name) for name in made)}")
 
 

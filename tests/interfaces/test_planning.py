@@ -150,7 +150,6 @@ SECRET = ["--secret", "ever:health"]
         (["m.model", "--wrong", "nan"], "above 0"),
         (["m.model", "--wrong", "120%"], "more often than always"),
         (["m.model", "--seen-by", "team", "--wait", "-1"], "wait of 0"),
-        (["m.model", "--block", "1"], "blocks of 2 events"),
         (["m.model", "--epsilon", "1,many"], "for --epsilon"),
         (["m.model", "--epsilon", "0"], "above 0"),
         (["m.model", "--people", "0"], "1 person or more"),

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import seqveil as sv
 from seqveil import plots
 from seqveil.core.errors import InputError
 
@@ -46,9 +45,6 @@ def test_lengths_that_differ_are_refused(drawn):
         plots.stream(raw, released, distributions, leakage[:-1], composed, ["a"] * SYMBOLS)
     with pytest.raises(InputError, match="expected composed for 3"):
         plots.account([1.0, 2.0, 3.0], [1.0])
-    grid = sv.Grid.regular(2, 2, (0, 2, 0, 2))
-    with pytest.raises(InputError, match="expected decoded for 2 releases, got 1"):
-        plots.grid_path(grid, np.array([0, 1]), np.array([0, 1]), np.array([0]))
 
 
 @pytest.mark.slow
@@ -56,9 +52,8 @@ def test_the_pictures_of_the_docs_can_be_drawn(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "scripts"))
     import docs_pictures
 
-    docs_pictures.one_stream(tmp_path)
-    docs_pictures.a_path(tmp_path)
-    assert sorted(path.name for path in tmp_path.glob("*.png")) == ["path.png", "stream.png"]
+    docs_pictures.main(tmp_path)
+    assert sorted(path.name for path in tmp_path.glob("*.png")) == ["secret.png", "tradeoff.png"]
 
 
 def test_without_matplotlib_the_remedy_is_named(monkeypatch):

@@ -21,8 +21,8 @@ class Page:
     def __init__(self, studio):
         self.studio = studio
         self.server = PageServer(studio, 0, KEY)
-        self.port, self.url = self.server.server_address[1], self.server.url
-        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05})
+        self.port, self.url = self.server.listener.getsockname()[1], self.server.url
+        self.thread = threading.Thread(target=self.server.serve_forever)
         self.thread.start()
 
     def ask(self, method, path, body=None, token=KEY, headers=None):
@@ -32,14 +32,13 @@ class Page:
         return self.ask("POST", "/v1/page/show", asked(source, policy or {"epsilon": 1.0}, **more))
 
     def close(self):
-        self.server.shutdown()
+        self.server.should_exit = True
         self.thread.join()
-        self.server.server_close()
 
 
 @contextmanager
-def studio(own=None, answers=None):
-    page = Page(answers or Studio(own))
+def studio(answers=None):
+    page = Page(answers or Studio())
     try:
         yield page
     finally:

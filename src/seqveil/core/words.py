@@ -1,22 +1,17 @@
 """What figures mean for a person: suspicions before and after, grades, and the sentences that every interface shows.
 
-An observer suspects something about a person, with some probability, before anything is released. Three bounds say what
-may become of that suspicion p; L and ε are in nats.
+An observer suspects something about a person before anything is released. Three bounds say what may become of the odds;
+docs/guarantee.md, "In odds", has them and the grades.
 
-- A *declared secret* at ε: its odds move by at most e^ε, so p becomes at most that of the odds p/(1-p) · e^ε.
-- *Releases of total leakage L* (one release has L = ε): every sequence makes what came out likelier or less likely by a
-  factor between e^-L and e^L. So the odds of every statement about the stream move by at most e^2L, however likely one
-  thought it before. Where the account knows both sides, up and down, that is e^(up + down).
+- A *declared secret* at ε: its odds move by at most e^ε.
+- *Releases of total leakage L* (one release has L = ε): the odds of every statement about the stream move by at most
+  e^2L, or e^(up + down) where the account knows both sides.
 - *Without trust in any model*, at an LDP level ℓ: the odds of every statement move by at most e^ℓ.
 
 The first two hold against an observer who believes the model. Where the model calls something impossible, the second
 says nothing about people who do it, however small it is: words and grade then follow the third. A figure called "at
-most" is rounded up.
-
-A grade asks what becomes of a suspicion of 1 %. Up to 10 % it is green: whoever acts on it is wrong nine times in ten.
-Up to 50 % it is amber. Beyond, it is red: what was hardly suspected may now be more likely than not. Green says more
-than that the bound is small: it says that nothing is known to stand against it. Where there are doubts, such as a model
-that nobody checked on these people, a small bound is called unchecked.
+most" is rounded up. Green says more than that the bound is small: where there are doubts, such as a model that nobody
+checked on these people, a small bound is called unchecked.
 
 What a command found is one object, a `Result`: a dataclass that says in `lines` what there is to read, and in `tables`
 what stands in rows. The terminal, `--json`, `print` and a notebook all show it from there.

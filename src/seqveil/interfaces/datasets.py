@@ -1,7 +1,7 @@
 """Synthetic streams of people, which need no download.
 
 >>> KINDS
-('clicks', 'gaze', 'heart_rate', 'power', 'places')
+('clicks', 'gaze', 'heart_rate', 'power')
 >>> synthetic("clicks", users=3, length=5, seed=1)
 Generated(synthetic clicks, 3 people, 5 events each, 17 symbols)
 """
@@ -23,15 +23,12 @@ from seqveil.core.errors import InputError
 from seqveil.core.fitting import fit_codes
 from seqveil.core.model import MarkovModel
 
-KINDS = ("clicks", "gaze", "heart_rate", "power", "places")
+KINDS = ("clicks", "gaze", "heart_rate", "power")
 # MSNBC: how likely a click stays in its category, and where a click that leaves goes, per category
 STAYS = (0.55, 0.63, 0.56, 0.71, 0.86, 0.53, 0.61, 0.90, 0.56, 0.63, 0.41, 0.65, 0.74, 0.80, 0.30, 0.91, 0.33)
 GOES = (19.1, 11.9, 5.4, 8.6, 2.2, 8.4, 9.7, 3.0, 4.0, 4.0, 4.1, 6.1, 2.7, 7.0, 2.8, 0.2, 0.9)
 DAY = 96  # quarters of an hour
 WARM_UP = 900  # seconds until the filters forget how they began
-SPEEDS = (0.075, 0.3, 0.75)  # kilometres a minute on foot, by bus and by car
-TRIPS = (0.08, 0.27, 0.65)  # how common each is
-WIDE, HIGH = 38.4, 38.9  # kilometres of the box over inner Beijing
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +61,7 @@ class Generated:
 def synthetic(kind: str, users: int, length: int, seed: int = 0, **options: Any) -> Generated:
     """Streams of one kind from a seed: `users` streams of `length` symbols. For research; no privacy rests on them.
 
-    Each maker's docstring states the statistics it reproduces. Options: `side` of the grid (gaze 100, places 40).
+    Each maker's docstring states the statistics it reproduces. Options: `side` of the grid of a gaze (100).
     """
     if kind not in KINDS:
         raise InputError(f"expected a kind of stream among {', '.join(KINDS)}, got {kind!r}")
@@ -206,36 +203,6 @@ def gaze(users: int, length: int, seed: int, *, side: int = 100) -> Generated:
     return Generated(codes, grid, euclidean(grid.points))
 
 
-def places(users: int, length: int, seed: int, *, side: int = 40) -> Generated:
-    """Places by the minute on a grid over a city of 38 by 39 km: home, work, three more, and the ways between them.
-
-    Reproduces: 77 % of minutes stay in their cell of about one kilometre; half of the minutes move less than 0.09 km,
-    one in ten more than 0.65 km, one in a hundred more than 1.4 km; a sample has 8 bits over everybody. Not: streets,
-    and time of day.
-    """
-    rng = np.random.default_rng(seed)
-    rows = np.arange(users)
-    own = np.clip(rng.normal((WIDE / 2, HIGH * 0.6), (4.0, 4.0), (users, 5, 2)), 0.5, WIDE - 0.5)
-    goal = rng.integers(0, 5, users)
-    at, speed, rest = own[rows, goal].copy(), _speeds(rng, users), rng.geometric(1 / 9, users)
-    out = np.empty((users, length, 2))
-    for t in range(length):
-        out[:, t] = at
-        gap = own[rows, goal] - at
-        far = np.sqrt((gap**2).sum(1))
-        stride = np.minimum(far, speed * rng.gamma(4.0, 0.25, users))
-        moving = (rest == 0) & (far > 1e-9)
-        at = at + np.where(moving, stride / np.maximum(far, 1e-9), 0.0)[:, None] * gap
-        at = np.clip(at + rng.normal(0.0, 0.02, (users, 2)), 0.0, (WIDE, HIGH))
-        arrived = (rest == 0) & (far - stride < 0.06)
-        rest = np.where(arrived, rng.geometric(1 / 9, users), np.maximum(rest - 1, 0))
-        goal = np.where(arrived, rng.choice(5, users, p=(0.4, 0.3, 0.1, 0.1, 0.1)), goal)
-        speed = np.where(arrived, _speeds(rng, users), speed)
-    grid = Grid.regular(side, side, (0, WIDE, 0, HIGH), "nearest")
-    codes = grid.encode(out.reshape(-1, 2)).reshape(users, length)
-    return Generated(codes, grid, euclidean(grid.points))
-
-
 def _looked_at(rng: np.random.Generator, count: int) -> Floats:
     """Points people look at: about the middle mostly, all round now and then, near the horizon."""
     round_about = rng.random(count) < 0.55
@@ -243,7 +210,3 @@ def _looked_at(rng: np.random.Generator, count: int) -> Floats:
     wide = rng.random(count) < 0.4
     y = np.clip(rng.normal(0.49, np.where(wide, 0.2, 0.085), count), 0.02, 0.98)
     return np.stack([x, y], axis=1)
-
-
-def _speeds(rng: np.random.Generator, count: int) -> Floats:
-    return rng.choice(SPEEDS, count, p=TRIPS) * rng.lognormal(0.0, 0.3, count)

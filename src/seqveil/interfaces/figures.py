@@ -29,22 +29,8 @@ def free_bytes(path: str | os.PathLike[str]) -> int:
     return shutil.disk_usage(Path(os.path.realpath(path)).parent).free
 
 
-def state_bytes(path: str | os.PathLike[str]) -> int:
-    """Bytes of a state file with what SQLite keeps beside it."""
-    total = 0
-    for end in ("", "-wal", "-shm"):
-        with suppress(OSError):
-            total += os.stat(f"{os.fspath(path)}{end}").st_size
-    return total
-
-
 class StateFigures(Collector):
-    """What is known about a state file and its disk, looked up at every request.
-
-    Parameters:
-        store: the open streams.
-        path: of the file; None where they are in memory.
-    """
+    """What is known about a state file (None: in memory) and its disk, looked up at every request."""
 
     def __init__(self, store: CodeStreams, path: str | os.PathLike[str] | None) -> None:
         self._store, self._path = store, path
@@ -58,9 +44,10 @@ class StateFigures(Collector):
             "last_commit_timestamp_seconds": (store.committed or 0.0, "When something was last committed; 0: not yet."),
         }
         if path is not None:
-            size = state_bytes(path), "Size of the state file with what SQLite keeps beside it."
-            found["state_file_bytes"] = size
+            files = [Path(f"{os.fspath(path)}{end}") for end in ("", "-wal", "-shm")]
             with suppress(OSError):  # a disk that is gone has no figure
+                size = sum(file.stat().st_size for file in files if file.exists())
+                found["state_file_bytes"] = size, "Size of the state file with what SQLite keeps beside it."
                 found["disk_free_bytes"] = free_bytes(path), "Bytes free on the disk of the state file."
         for name, (value, what) in found.items():
             yield GaugeMetricFamily(f"seqveil_{name}", what, value=float(value))
@@ -78,12 +65,7 @@ COUNTED = {
 
 
 class CountFigures(Collector):
-    """The counts of a bridge as metrics.
-
-    Parameters:
-        counts: whole numbers by the names of `COUNTED`, and `refused` by reason.
-        waiting: messages that wait to be released.
-    """
+    """The counts of a bridge as metrics: those of `COUNTED`, refusals by reason, and messages that wait."""
 
     def __init__(self, counts: Any, waiting: Callable[[], int]) -> None:
         self._counts, self._waiting = counts, waiting

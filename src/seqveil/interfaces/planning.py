@@ -75,7 +75,6 @@ class Wishes:
         wrong: the error that is tolerated; it decides where it is given.
         wait: how many later events a release may wait for.
         epsilons: of an event, or of each secret, to compare; None for the usual ones.
-        blocks: the lengths of blocks to choose from.
         secrets: what must stay secret; their ε is looked for.
         distortion: the cost of a wrong release.
         policy: one whose error is asked for; its secrets and distortion take the place of the two before.
@@ -85,7 +84,6 @@ class Wishes:
     wrong: float | None = None
     wait: int = 0
     epsilons: tuple[float, ...] | None = None
-    blocks: tuple[int, ...] = BLOCKS
     secrets: tuple[Secret, ...] = ()
     distortion: str | Distortion = "hamming"
     policy: Policy | None = None
@@ -95,8 +93,8 @@ class Wishes:
             raise InputError("expected odds as a suspicion and a larger one that it must stay under, as (0.1, 0.3)")
         if self.wrong is not None and not (self.wrong > 0 and math.isfinite(self.wrong)):
             raise InputError("expected the error that is tolerated as a number above 0; try 0.2, for one in five")
-        if self.wait < 0 or any(size < 2 for size in self.blocks):
-            raise InputError("expected a wait of 0 events or more, and blocks of 2 events or more")
+        if self.wait < 0:
+            raise InputError("expected a wait of 0 events or more")
         if self.distortion == "hamming" and self.wrong is not None and self.wrong >= 1:
             raise InputError("a release cannot be wrong more often than always; write 0.2 for one in five")
         if self.policy is not None:
@@ -259,8 +257,6 @@ class Plan(Result):
         for none, who, others in ((0, "nobody", "who have it"), (1, "everybody", "without it")):
             if any(side[none] is None and side[1 - none] is not None for side in sides):
                 found.append(f"{who} that was tried has the secret, so the error for people {others} is not known")
-        if wishes.blocks != BLOCKS and max(wishes.blocks) > self.length:
-            found.append(f"a block is at most as long as a stream: blocks of {self.length} stand for longer ones")
         return (*found, *(text for text in [made_public(wishes.secrets, self.model.alphabet.on_map)] if text))
 
     def tables(self) -> list[ResultTable]:
@@ -323,7 +319,7 @@ def plan(
         progress: called with what is under way, and the share that is done.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> found = plan(model, Wishes(odds=(0.1, 0.3), blocks=(5, 10)), length=10)
+    >>> found = plan(model, Wishes(odds=(0.1, 0.3)), length=10)
     >>> found.policy.budget.total, found.chosen.way, found.risk.grade.colour
     (0.674, 'blocks of 10', 'unchecked')
     """
@@ -428,7 +424,7 @@ def _ways(tried: _Trials, wishes: Wishes, total: float) -> list[Way]:
         return [(1, 1)]
     ways = [(1, 1), *((1, size) for size in BATCHES if size <= min(wishes.wait + 1, tried.length))]
     errors = {}
-    for size in sorted({min(size, tried.length) for size in wishes.blocks} - {1}):
+    for size in sorted({min(size, tried.length) for size in BLOCKS} - {1}):
         policy = wishes.spending(total, (size, 1), tried.length)
         if policy is not None:
             errors[size] = tried.row(policy, total).error

@@ -1,18 +1,17 @@
 """Pictures (matplotlib, an extra): the ones of the page, from Python.
 
-`tradeoff` of a plan, one `stream` with belief and account, the `account` alone, and a path on a grid (`grid_path`).
-Each returns a matplotlib figure, shows itself in a notebook, and is saved where a path is given. `blank` and `finish`
-begin and end a picture of your own in the same look.
+`tradeoff` of a plan, one `stream` with belief and account, and the `account` alone. Each returns a matplotlib figure,
+shows itself in a notebook, and is saved where a path is given. `blank` and `finish` begin and end a picture of your own
+in the same look.
 
 Readers who are colour-blind can tell the colours apart, and colour is never the only difference between two lines:
-markers, fill or dashes differ too.
+markers or dashes differ too.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
-from itertools import product
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +25,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from seqveil.core.alphabet import Grid
     from seqveil.interfaces.planning import Plan
 
-__all__ = ["DECODED", "LIMIT", "RAW", "RELEASED", "account", "blank", "finish", "grid_path", "stream", "tradeoff"]
+__all__ = ["DECODED", "LIMIT", "RAW", "RELEASED", "account", "blank", "finish", "stream", "tradeoff"]
 
 RAW, RELEASED, DECODED, LIMIT = "#8a949c", "#b8430f", "#0b6e99", "#1a2126"  # as on the page
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195")
@@ -64,13 +62,6 @@ def finish(figure: Figure, path: str | Path | None) -> Figure:
     return figure
 
 
-def looks() -> Iterator[dict[str, Any]]:
-    """Colours and markers for lines, one after another: no two of the first fourteen share both colour and fill."""
-    while True:
-        for filled, (colour, mark) in product((True, False), zip(COLOURS, MARKS, strict=True)):
-            yield {"color": colour, "marker": mark, "markerfacecolor": colour if filled else "white", "ms": 5}
-
-
 def epsilon_axis(axes: Axes, epsilons: Sequence[float]) -> None:
     """A tick at every ε that was computed; by factors where they span more than eight times the least."""
     ticks = sorted(set(epsilons))
@@ -93,8 +84,9 @@ def tradeoff(plan: Plan, path: str | Path | None = None) -> Figure:
     figure = blank((7.5, 4.2))
     axes = figure.subplots()
     ways = list(dict.fromkeys(row.way for row in plan.rows))
-    for way, look in zip(ways, looks(), strict=False):
+    for way, colour, mark in zip(ways, COLOURS, MARKS, strict=False):
         rows = sorted((row for row in plan.rows if row.way == way), key=lambda row: row.total)
+        look: dict[str, Any] = {"color": colour, "marker": mark, "ms": 5}
         axes.plot([row.total for row in rows], [row.error for row in rows], label=way, **look)
     axes.axhline(plan.guess, color=LIMIT, lw=1, ls="--", label="best guess, no release")
     secrets = bool(plan.wishes.secrets)
@@ -191,39 +183,3 @@ def _same_length(length: int, **others: Sequence[float] | Ints | Floats) -> None
     for name, values in others.items():
         if len(values) != length:
             raise InputError(f"expected {name} for {length} releases, got {len(values)}; draw one and the same stream")
-
-
-def grid_path(grid: Grid, raw: Ints, released: Ints, decoded: Ints, path: str | Path | None = None) -> Figure:
-    """Three maps side by side: the raw path alone, under the released cells, and under the decoded path.
-
-    All three are codes of `grid`'s cells, one an event (-1: nothing was released). Each panel says how far its path
-    lies from the raw one on average. As private as the raw path.
-
-    >>> from seqveil import Grid
-    >>> room = Grid.regular(3, 3, bounds=(0, 3, 0, 3))
-    >>> figure = grid_path(room, np.array([0, 1, 4]), np.array([0, 0, 4]), np.array([0, 1, 4]))
-    >>> figure.axes[1].get_title(loc="left")
-    'released: 0.33 off on average'
-    """
-    _same_length(len(raw), released=released, decoded=decoded)
-    truth, figure = grid.points[np.asarray(raw)], blank((11, 4.1))
-    panels = figure.subplots(1, 3, sharex=True, sharey=True)
-    for axes in panels:
-        for edges, line in ((grid.x.edges, axes.axvline), (grid.y.edges, axes.axhline)):
-            for edge in edges if len(edges) <= 45 else ():
-                line(edge, color="#e6e9ec", lw=0.6, zorder=0)
-        axes.set(xlim=grid.x.edges[[0, -1]], ylim=grid.y.edges[[0, -1]], aspect="equal")
-        axes.locator_params(nbins=5)
-        axes.plot(*truth.T, color=RAW, lw=3, alpha=0.55, solid_capstyle="round", solid_joinstyle="round", zorder=1)
-    panels[0].plot(*truth[0], "o", color=RAW, ms=7, zorder=2)
-    panels[0].set_title(f"raw: {len(truth)} events from the dot on", loc="left", fontsize=10)
-    overlays = (("released", released, RELEASED), ("decoded", decoded, DECODED))
-    for axes, (name, codes, colour) in zip(panels[1:], overlays, strict=True):
-        made = np.asarray(codes) >= 0
-        at = grid.points[np.asarray(codes)[made]]
-        axes.plot(*at.T, color=colour, lw=0.7, alpha=0.45, zorder=2)
-        places, times = np.unique(at, axis=0, return_counts=True)  # a cell disclosed often is a larger dot
-        axes.scatter(*places.T, s=10 + 5 * times, color=colour, alpha=0.8, lw=0, zorder=3)
-        off = np.sqrt(((at - truth[made]) ** 2).sum(1)).mean()
-        axes.set_title(f"{name}: {off:.2f} off on average", loc="left", fontsize=10)
-    return finish(figure, path)

@@ -44,6 +44,7 @@ class Trial:
     trackers: list[SecretTrackers] = field(default_factory=list)  # the accounts of secrets after each stream
     most: float = 0.0  # both sides of what a whole stream disclosed, for the one that disclosed most
     least: float = 0.0
+    spent: float = 0.0  # what basic composition charges the stream that spent most
     lift_most: float = 0.0  # of single releases
     lift_least: float = 0.0
     ldp: float = 0.0
@@ -78,6 +79,7 @@ class Trial:
         """Take in the accounts of streams that are over."""
         self.most = max(self.most, float(state.account.most.max()))
         self.least = min(self.least, float(state.account.least.min()))
+        self.spent = max(self.spent, float(state.spent.max()))
 
 
 def mean_cost(costs: dict[int, Floats]) -> tuple[float, float | None]:

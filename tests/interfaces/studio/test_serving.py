@@ -38,7 +38,10 @@ def test_the_page_answers_to_its_key_and_this_machine_alone():
         assert page.ask("GET", "/v1/page/show").status == 405
         for name in ("nothing", "_keep", "__init__", "upload"):
             assert page.ask("POST", f"/v1/page/{name}", b"null").status == 404, name
-        assert page.ask("POST", "/v1/page/begin", headers={"Content-Length": "x"}).status == 411
+        assert page.ask("POST", "/v1/page/begin", headers={"Content-Length": "x"}).status == 400
+        assert page.ask(
+            "POST", "/v1/page/begin", headers={"Transfer-Encoding": "chunked"}, body=b"0\r\n\r\n"
+        ).status in (400, 411)
 
 
 def test_pages_have_no_script_or_style_inside_and_nothing_from_elsewhere():

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from seqveil.core.model import SMOOTHING
+from seqveil.core.words import aligned
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import emit_json, lines, rows, show, steps
+from seqveil.interfaces.commands.terminal import rows, show, steps
 
 
 @o.option_groups
@@ -101,10 +102,7 @@ def fit(
             working=compared, **vars(columns), **vars(cuts), **vars(privacy), **vars(timing),
         )  # fmt: skip
     fitted.model.save(out)
-    if json:
-        emit_json({"model": str(out), **fitted.to_dict()})
-    else:
-        lines(fitted.lines(str(out)))
+    show({"model": str(out), **fitted.to_dict()} if json else aligned(fitted.lines(str(out))), json)
 
 
 @o.option_groups
@@ -134,9 +132,9 @@ def learn(
         found = learn_released(released, model, strength=strength, confidence=confidence, meta=meta, working=working)
     found.learned.model.save(out)
     if json:
-        emit_json({**found.to_dict(), "out": str(out)})
+        show({**found.to_dict(), "out": str(out)}, json)
     else:
-        lines([*found.lines(), ("written", out.name)], to_stderr=True)
+        show(aligned([*found.lines(), ("written", out.name)]), to_stderr=True)
 
 
 def _check_out(out: Path, *read: str | Path) -> None:

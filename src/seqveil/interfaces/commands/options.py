@@ -127,8 +127,8 @@ PICTURES = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True)
-class ShortSecrets:
-    """What must stay secret, in words of the command line."""
+class SecretOptions:
+    """What must stay secret, or is asked about, in words of the command line."""
 
     secret: SecretOption = None
     secret_epsilon: float | None = opt(
@@ -151,26 +151,6 @@ class ShortSecrets:
         if not self.secret and (self.secret_epsilon, self.secret_window) != (None, None):
             raise InputError("--secret-epsilon and the like came without a secret; add --secret ever:VALUE")
         return self.declared()
-
-
-@dataclass(frozen=True)
-class SecretOptions(ShortSecrets):
-    """What is asked about, in words or in a file."""
-
-    secret: list[str] | None = opt("KIND:VALUES", "A secret to measure, such as ever:health; may be repeated.")
-    secret_epsilon: float | None = opt("E", "The ε to check each --secret against.")
-    secrets: Path | None = opt("FILE", "TOML with a table [[secret]] for each secret, as in a policy.")
-
-    def declared(self) -> list[Secret]:
-        """The secrets that the options name; one without an ε can be asked about, and not be kept."""
-        from seqveil.interfaces.commands.secrets import from_toml
-
-        if self.secrets is None:
-            return super().declared()
-        try:
-            return [*super().declared(), *from_toml(self.secrets.read_text(encoding="utf-8"))]
-        except (OSError, UnicodeDecodeError):
-            raise InputError(f"{self.secrets.name}: cannot be read; name a TOML file of secrets") from None
 
 
 @dataclass(frozen=True)
@@ -231,7 +211,7 @@ def parse_epsilons(text: str, name: str = "epsilon") -> list[float]:
     return [check_epsilon(number) for number in numbers]
 
 
-def parse_batches(text: str, name: str = "batch") -> list[int]:
+def parse_batches(text: str) -> list[int]:
     """Numbers of events between commas, in their order.
 
     >>> parse_batches("10,1, 5")
@@ -239,7 +219,7 @@ def parse_batches(text: str, name: str = "batch") -> list[int]:
     """
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdecimal() and int(part) > 0 for part in parts):
-        raise InputError(f"expected whole numbers ≥ 1 between commas for --{name}, as in 1,5,10; got {text!r}")
+        raise InputError(f"expected whole numbers ≥ 1 between commas, as in 1,5,10; got {text!r}")
     return sorted({int(part) for part in parts})
 
 

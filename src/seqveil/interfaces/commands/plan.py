@@ -16,7 +16,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.words import Line, Result, ResultTable
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import lines, show, steps
+from seqveil.interfaces.commands.terminal import show, steps
 
 if TYPE_CHECKING:
     from seqveil.core.kernel import Ints
@@ -45,7 +45,6 @@ class WishOptions:
     )
     policy: Path | None = o.opt("FILE", "Plan for this policy, instead of --secret and its options.")
     epsilon: str | None = o.opt("E,E,…", "Values of ε per event to compare.", "-e")
-    block: str | None = o.opt("W,W,…", "Lengths of blocks to choose from  [default: 5,10,20,40]")
     distortion: str | None = o.opt(
         "hamming|absolute|squared|euclidean|metres", "Cost of a wrong release  [default: hamming]"
     )
@@ -53,14 +52,14 @@ class WishOptions:
     def wishes(self) -> Wishes:
         """What is wished."""
         from seqveil.engine.policy import Policy
-        from seqveil.interfaces.planning import BLOCKS, Wishes
+        from seqveil.interfaces.planning import Wishes
 
         if self.policy is not None:
             self._refuse("policy", *(each.name for each in fields(self) if each.name != "policy"))
             return Wishes(policy=Policy.load(self.policy))
-        secrets = tuple(o.ShortSecrets(self.secret, None, self.secret_window).declared())
+        secrets = tuple(o.SecretOptions(self.secret, None, self.secret_window).declared())
         if secrets:
-            self._refuse("secret", "epsilon", "block", "wait")
+            self._refuse("secret", "epsilon", "wait")
         elif (self.secret_epsilon, self.secret_window) != (None, None):
             raise InputError("--secret-epsilon and --secret-window came without a secret; add --secret ever:VALUE")
         name, text = ("secret-epsilon", self.secret_epsilon) if secrets else ("epsilon", self.epsilon)
@@ -69,7 +68,6 @@ class WishOptions:
             wrong=None if self.wrong is None else _share(self.wrong),
             wait=self.wait or 0,
             epsilons=None if text is None else tuple(o.parse_epsilons(text, name)),
-            blocks=BLOCKS if self.block is None else tuple(o.parse_batches(self.block, "block")),
             secrets=secrets,
             distortion=self.distortion or "hamming",
         )
@@ -137,7 +135,7 @@ def plan(
         comments = ["Written by `seqveil plan`; pass it to release, serve, bridge and spark with --policy.", *said]
         write_text(out, made.policy.to_toml(comments))
         if not json:
-            lines([("wrote", f"{out}; use it with `seqveil release DATA --model MODEL --policy {out} --out RELEASED`")])
+            show(f"wrote  {out}; use it with `seqveil release DATA --model MODEL --policy {out} --out RELEASED`")
 
 
 def _read(source: str, data: str | None, columns: o.ColumnOptions) -> tuple[MarkovModel, list[Ints] | None, str]:

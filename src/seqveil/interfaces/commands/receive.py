@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import emit_json, rows, show
+from seqveil.interfaces.commands.terminal import rows, show
 
 
 @o.option_groups
@@ -18,9 +17,9 @@ def audit(
     *,
     policy: o.PolicyOfRelease = None,
     asked: o.SecretOptions,
-    delta: Annotated[float, o.option("D", "Probability that the bound on the true sequence's total fails.")] = 1e-6,
-    html: Annotated[Path | None, o.option("FILE", "Also write a report for a data protection officer.")] = None,
-    attack: Annotated[Path | None, o.option("FILE", "With --html: what `seqveil attack --json` printed.")] = None,
+    delta: float = o.opt("D", "Probability that the bound on the true sequence's total fails.", default=1e-6),
+    html: Path | None = o.opt("FILE", "Also write a report for a data protection officer."),
+    attack: Path | None = o.opt("FILE", "With --html: what `seqveil attack --json` printed."),
     meta: o.Meta = None,
     json: o.Json = False,
 ) -> None:
@@ -65,16 +64,10 @@ def decode(
     model: o.ModelFile,
     out: o.Out,
     *,
-    online: Annotated[bool, o.flag("--online", "For each row, use only the releases up to that row.")] = False,
-    distortion: Annotated[
-        str | None, o.option("NAME", "Expected cost that the estimate minimises  [default: that of the release]")
-    ] = None,
-    histogram: Annotated[
-        str | None, o.option("FILE", "Write how often each symbol is expected to have occurred.")
-    ] = None,
-    truth: Annotated[
-        Path | None, o.option("RAW", "The raw file that was released: say how many estimates are right.")
-    ] = None,
+    online: bool = o.switch("For each row, use only the releases up to that row."),
+    distortion: str | None = o.opt("NAME", "Expected cost that the estimate minimises  [default: that of the release]"),
+    histogram: str | None = o.opt("FILE", "Write how often each symbol is expected to have occurred."),
+    truth: Path | None = o.opt("RAW", "The raw file that was released: say how many estimates are right."),
     policy: o.PolicyOfRelease = None,
     meta: o.Meta = None,
     format: o.Format = None,
@@ -98,10 +91,7 @@ def decode(
             released, model, out=out, online=online, distortion=distortion, histogram=histogram, truth=truth,
             policy=policy, meta=meta, format=format, progress=meter.advance,
         )  # fmt: skip
-    if json:
-        emit_json({**found.to_dict(), "out": out}, to_stderr=out == "-")
-    else:
-        show(found, to_stderr=True)
+    show({**found.to_dict(), "out": out} if json else found, json, to_stderr=out == "-" or not json)
 
 
 @o.option_groups
@@ -109,14 +99,12 @@ def stats(
     released: o.ReleasedFile,
     model: o.ModelFile,
     *,
-    confidence: Annotated[float, o.option("C", "Confidence level of each interval, not of all together.")] = 0.95,
-    per: Annotated[
-        int | None, o.option("N", "Histogram over time: one for every N events of a stream.", "--per")
-    ] = None,
-    top: Annotated[int, o.option("K", "How many of the most frequent symbols to name.")] = 5,
-    method: Annotated[
-        str, o.option("auto|design|learned|model", "How the counts are estimated; see docs/receiver.md.")
-    ] = "auto",
+    confidence: float = o.opt("C", "Confidence level of each interval, not of all together.", default=0.95),
+    per: int | None = o.opt("N", "Histogram over time: one for every N events of a stream."),
+    top: int = o.opt("K", "How many of the most frequent symbols to name.", default=5),
+    method: str = o.opt(
+        "auto|design|learned|model", "How the counts are estimated; see docs/receiver.md.", default="auto"
+    ),
     policy: o.PolicyOfRelease = None,
     meta: o.Meta = None,
     json: o.Json = False,

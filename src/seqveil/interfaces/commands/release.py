@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqveil.core.errors import InputError
+from seqveil.core.words import aligned
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, emit_json, lines, rows
+from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, rows, show
 
 if TYPE_CHECKING:
     from seqveil.engine.policy import Policy
@@ -32,7 +33,7 @@ class StateOptions:
 
 
 @dataclass(frozen=True)
-class PromiseOptions(o.ShortSecrets):
+class PromiseOptions(o.SecretOptions):
     """What is promised: a policy in a file, or the most usual fields of one."""
 
     policy: Path | None = o.opt(
@@ -128,7 +129,7 @@ def release(
             raise
         raise Interrupted("interrupted; what was released stands, and the same command goes on with it") from None
     if json:
-        emit_json({**found.to_dict(), "out": out}, to_stderr=out == "-")
+        show({**found.to_dict(), "out": out}, json, to_stderr=out == "-")
         return
     said = [("state", f"{kept.state.name} is new: all accounts begin at zero")] if begins and kept.state else []
-    lines([*said, *found.lines(warned=yes), *raw], to_stderr=True)
+    show(aligned([*said, *found.lines(warned=yes), *raw]), to_stderr=True)

@@ -1,4 +1,4 @@
-"""Secrets in words of a command line, and from TOML. Nothing here runs what it reads.
+"""Secrets in words of a command line. Nothing here runs what it reads.
 
 ever:health               ever:health,travel      always:home         count:health:3
 followed_by:home>clinic   pattern:home . clinic   zone:2.5,1.0,0.7    during:clinic:22-6
@@ -8,7 +8,6 @@ zone:48.8566,2.3522,300   (on the map: latitude, longitude, metres)         trai
 from __future__ import annotations
 
 import re
-import tomllib
 from typing import Any
 
 from seqveil.core.errors import InputError
@@ -69,23 +68,3 @@ def _names(text: str) -> list[str]:
     if not all(names):
         raise InputError("a secret names its values with commas between them, none empty; check the commas")
     return names
-
-
-def from_toml(text: str) -> list[Secret]:
-    """Secrets from TOML: one table `[[secret]]` each, with the kind as the key of its values.
-
-    >>> found = from_toml('''
-    ... [[secret]]
-    ... ever = ["health", "travel"]
-    ... epsilon = 0.5
-    ... ''')
-    >>> found[0].values, found[0].epsilon
-    (('health', 'travel'), 0.5)
-    """
-    try:
-        tables = tomllib.loads(text).get("secret")
-    except tomllib.TOMLDecodeError:
-        raise InputError("this is not TOML; each secret is a table [[secret]] with a line such as ever = 'A'") from None
-    if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
-        raise InputError("secrets in TOML are tables [[secret]], each with a line such as ever = 'A'; got none")
-    return [from_dict(table) for table in tables]

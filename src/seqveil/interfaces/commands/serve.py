@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seqveil.core.errors import DataError, InputError, needs_extra
+from seqveil.core.words import ResultTable
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import INTERRUPTIONS, emit_json, table
+from seqveil.interfaces.commands.terminal import INTERRUPTIONS, show
 
 if TYPE_CHECKING:
     from seqveil.interfaces.service.tokens import Token
@@ -129,7 +130,7 @@ def add(
     from seqveil.interfaces.service import tokens as kept
 
     made, secret = kept.add(file, scope, user, rate)
-    emit_json(_token_facts(made) | {"token": secret}) if json else print(secret)
+    show(_token_facts(made) | {"token": secret} if json else secret, json)
 
 
 @token.command("list")
@@ -141,7 +142,8 @@ def list_(file: TokenFile, json: o.Json = False) -> None:
     from seqveil.interfaces.service import tokens as kept
 
     found = [_token_facts(each) for each in kept.read(file).values()]
-    emit_json(found) if json else table(SHOWN, [[str(row[name] or "") for name in SHOWN] for row in found])
+    rows = [[str(row[name] or "") for name in SHOWN] for row in found]
+    show(found if json else ResultTable("", SHOWN, rows), json)
 
 
 @token.command()
@@ -157,7 +159,7 @@ def revoke(
     from seqveil.interfaces.service import tokens as kept
 
     gone = kept.revoke(file, id)
-    emit_json(_token_facts(gone)) if json else print(f"revoked {gone.id}")
+    show(_token_facts(gone) if json else f"revoked {gone.id}", json)
 
 
 def _token_facts(token: Token) -> dict[str, object]:
@@ -169,7 +171,6 @@ def studio(
     data: Annotated[
         str | None, typer.Argument(metavar="DATA", help="Any file that `inspect` reads  [default: none]")
     ] = None,
-    model: Path | None = o.opt("MODEL", "Release under this model; without DATA, sample from it.", "-m"),
     *,
     columns: o.ColumnOptions,
     port: Annotated[
@@ -185,11 +186,10 @@ def studio(
 
     Example: seqveil studio clicks.csv
     """
-    from seqveil.core.model import MarkovModel
-    from seqveil.interfaces.studio.answers import Studio
-    from seqveil.interfaces.studio.serving import serve
-    from seqveil.interfaces.studio.source import sampled
-    from seqveil.interfaces.studio.upload import Upload, UploadChoice, loaded
+    with needs_extra("the page", "serve"):
+        from seqveil.interfaces.studio.answers import Studio
+        from seqveil.interfaces.studio.serving import serve
+        from seqveil.interfaces.studio.upload import Upload, UploadChoice
 
     def announce(address: str) -> None:
         """Print the address, and open it where somebody sits at the terminal."""
@@ -199,8 +199,7 @@ def studio(
 
             webbrowser.open(address)
 
-    chain, own = None if model is None else MarkovModel.load(model), None
-    chosen = UploadChoice(columns.user or "", columns.value or "", columns.time or "")
+    own, chosen = None, UploadChoice(columns.user or "", columns.value or "", columns.time or "")
     if data == "-":
         raise InputError("the page needs a file that it can name again; save the data and name it")
     if data is not None:
@@ -208,9 +207,7 @@ def studio(
             own = Upload.of(Path(data).read_bytes(), data)
         except OSError as error:
             raise DataError(f"{Path(data).name}: cannot be read ({error.strerror}); check the path") from None
-    if chain is not None:
-        begin = sampled(chain, str(model)) if own is None else loaded(own, chosen, "data", chain, str(model))
     try:
-        serve(Studio(own if chain is None else begin, chosen), port, announce)
+        serve(Studio(own, chosen), port, announce)
     except INTERRUPTIONS:  # the signal that ends it
         os._exit(0)  # an answer may be half made on another thread, in compiled code that Python's own end would abort

@@ -14,11 +14,10 @@ import typer
 
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.model import SMOOTHING
-from seqveil.core.words import Line, Risk, count
+from seqveil.core.words import Line, Risk, aligned, count
 from seqveil.engine.store import left_of
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands import terminal
-from seqveil.interfaces.commands.terminal import ARRIVAL, INTERRUPTIONS, Interrupted, emit_json, lines, show, table
+from seqveil.interfaces.commands.terminal import ARRIVAL, INTERRUPTIONS, Interrupted, accounts, note, show
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,10 +72,7 @@ def fit(
     data: Frame,
     out: o.ModelOut,
     *,
-    context: str = o.opt("order:2|types:16", "What the next symbol depends on.", default="order:1"),
-    trait: str | None = o.opt(
-        "COLUMN", "Column with one label per user; each label gets its own types, as --context says."
-    ),
+    order: o.Order = 1,
     smoothing: o.Smoothing = SMOOTHING,
     frames: FrameOptions,
     format: FrameFormat = None,
@@ -85,23 +81,18 @@ def fit(
 ) -> None:
     """Fit a model by counting on Spark.
 
-    The result is the model that `seqveil fit` would make of the same rows. The fit is not private. With types:16 the
-    executors count each person's short sequences of symbols (n-grams), and the driver finds the types. To choose a
-    context, run `seqveil fit --context auto` on a sample of the people.
+    The result is the model that `seqveil fit` would make of the same rows. The fit is not private. To compare contexts,
+    or for a model with types or a trait, run `seqveil fit` on a sample of the people.
 
-    Example: seqveil spark fit clicks/ -o clicks.model --context types:16
+    Example: seqveil spark fit clicks/ -o clicks.model --order 2
     """
-    from seqveil.interfaces.choosing import Context
     from seqveil.interfaces.spark.counting import fitted
     from seqveil.interfaces.spark.frames import format_of, read
 
     o.check_model_out(out)
-    if context == "auto":
-        raise InputError("contexts are compared by `seqveil fit --context auto`, on some of the people; name one here")
-    chosen, names, kind = Context.parse(context), frames.columns(), format_of(data, format)
+    names, kind = frames.columns(), format_of(data, format)
     with cluster.session() as session:
-        frame, how = read(session, data, kind, names, None, False), vars(chosen) | {"trait": trait}
-        found = fitted(frame, names, **how, smoothing=smoothing)
+        found = fitted(read(session, data, kind, names, None, False), names, order=order, smoothing=smoothing)
     found.model.save(out)
     show(found, json)
 
@@ -164,7 +155,7 @@ def release(
             _stream(writer.format(kind).options(**headed(kind)).option("path", out), follow)
             facts = asdict(on_spark.total(session, checkpoint))
     facts |= {"setting": promised.on(known), "out": out}
-    emit_json(facts) if json else lines(_said(facts, known.rules_out), to_stderr=True)
+    show(facts if json else aligned(_said(facts, known.rules_out)), json, to_stderr=not json)
 
 
 def _said(facts: dict[str, Any], rules_out: bool) -> list[Line]:
@@ -211,7 +202,7 @@ def account(
         try:
             secrets = secrets_of(session, checkpoint, [each["user"] for each in shown])
         except ModelError:
-            terminal.note("the accounts of secrets need the models of all observers, and are left out")
+            note("the accounts of secrets need the models of all observers, and are left out")
             secrets = {}
     if user is not None and not shown:
         raise DataError("the checkpoint holds nothing of this user; check the name")
@@ -220,16 +211,10 @@ def account(
         each |= {"epsilon_spent": each.pop("spent"), "budget_left": left_of(budget, each["leakage"])}
         each |= {"secrets": own} if (own := secrets.get(each["user"])) else {}
     if json:
-        emit_json(asdict(everyone) | {"shown": shown})
+        show(asdict(everyone) | {"shown": shown}, json)
         return
     names = ("user", "events", "releases", "leakage", "epsilon_spent", "budget_left")
-    declared = [own.name for own in next(iter(secrets.values()), ())]
-    whole = asdict(everyone) | {"user": f"all {everyone.users}"}
-    cells = []
-    for each in (*shown, whole):
-        moved = [f"{own.worst:.6g} of {own.epsilon:.6g}" for own in each.get("secrets", ())]
-        cells.append([*(each[name] for name in names), *(moved or [""] * len(declared))])
-    table((*names[:4], "sum of epsilon", "budget left", *declared), cells)
+    show(accounts(names, [*shown, asdict(everyone) | {"user": f"all {everyone.users}"}]))
 
 
 def _at_once(released: DataFrame, format: str, out: str) -> dict[str, Any]:
@@ -252,7 +237,7 @@ def _stream(writer: DataStreamWriter, follow: bool) -> None:
     try:
         with driver_errors():
             query = (writer if follow else writer.trigger(availableNow=True)).start()
-            lines([("order", ARRIVAL)], to_stderr=True)
+            show(f"order  {ARRIVAL}", to_stderr=True)
             try:
                 while _active(query):
                     time.sleep(0.2)

@@ -14,10 +14,10 @@ import typer
 
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.model import replacing
-from seqveil.core.words import count
+from seqveil.core.words import aligned, count
 from seqveil.engine.policy import saved_terms
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import emit_json, lines, note, table
+from seqveil.interfaces.commands.terminal import accounts, note, show
 
 if TYPE_CHECKING:
     from seqveil.engine.sqlite import SqliteRecords
@@ -48,11 +48,12 @@ def verify(file: StateFile, json: o.Json = False) -> None:
     from seqveil.engine.upkeep import verify as look
 
     found = look(file)
-    if json:
-        emit_json({**vars(found), "sound": found.sound, "damaged_users": sorted(found.damaged_users)})
-    else:
-        said = [("damaged", problem) for problem in found.problems]
-        lines([*said, ("verified" if found.sound else "read", _held(found))])
+    said = [
+        *(("damaged", problem) for problem in found.problems),
+        ("verified" if found.sound else "read", _held(found)),
+    ]
+    facts = {**vars(found), "sound": found.sound, "damaged_users": sorted(found.damaged_users)}
+    show(facts if json else aligned(said), json)
     if not found.sound:
         raise typer.Exit(1)
 
@@ -80,10 +81,8 @@ def backup(
     from seqveil.engine.upkeep import backup as copy
 
     found = copy(file, out)
-    if json:
-        emit_json({"out": out, "users": found.users, "releases": found.releases})
-    else:
-        lines([("copied", f"{_held(found)} to {out}, and checked them")])
+    facts = {"out": out, "users": found.users, "releases": found.releases}
+    show(facts if json else f"copied  {_held(found)} to {out}, and checked them", json)
 
 
 @state.command()
@@ -109,15 +108,7 @@ def account(file: StateFile, user: Users = None, json: o.Json = False) -> None:
             for k, name, row in named
             if not isinstance(name, bytes)  # of whom only the total is kept
         ]
-    if json:
-        emit_json(rows)
-        return
-    secrets = [each.name for each in history[-1].secrets] if history else []
-    cells = []
-    for row in rows:
-        moved = [f"{each.worst:.6g} of {each.epsilon:.6g}" for each in row.get("secrets", ())]
-        cells.append([*(row.get(name, "damaged") for name in HEADINGS), *(moved or [""] * len(secrets))])
-    table((*HEADINGS, *secrets), cells)
+    show(rows if json else accounts(HEADINGS, rows), json)
 
 
 def _figures(found: SqliteRecords, history: Sequence[Terms], name: str, row: UserRow) -> dict[str, Any]:
@@ -162,7 +153,7 @@ def export(file: StateFile, out: o.Out, user: Users = None) -> None:
                     sink.write(codec.dumps({"user": name} | wording.stored(stored, setting)) + "\n")
                     made += 1
     if out != "-":
-        lines([("wrote", f"{count(made, 'release')} to {out}")])
+        show(f"wrote  {count(made, 'release')} to {out}")
     if begun_later:
         whose = count(begun_later, "user")
         note(f"the releases of {whose} begin later than with number 0, for their first releases were erased")
@@ -209,13 +200,13 @@ def adopt(
 
     if model is None:
         accept(file)
-        lines([("adopted", f"{file}: it goes on from what it holds, with randomness of its own")])
+        show(f"adopted  {file}: it goes on from what it holds, with randomness of its own")
         return
     new, secret = MarkovModel.load(model), None if key is None else key_file(key)
     with CodeStreams.open(file, _history_of(file)[-1], key=secret, must_exist=True) as streams:
         found, disclosed = streams.adopt(new), streams.secrets()
     whose = f"{count(found.users, 'user goes', 'users go')} on with what they disclosed under this model"
-    lines([("adopted", f"{model} for {file}: {whose}")])
+    show(f"adopted  {model} for {file}: {whose}")
     if found.erased:
         note(f"of {count(found.erased, 'user')} some releases were erased, so of those only the LDP level goes on")
     if found.beyond:
@@ -246,7 +237,7 @@ def erase(
 
     releases = take_out(file, user, None if key is None else key_file(key))
     gone = f"{count(len(set(user)), 'user')} and {count(releases, 'release')} from {file}"
-    lines([("erased", f"{gone}; the total of the account is kept under a keyed hash of the name")])
+    show(f"erased  {gone}; the total of the account is kept under a keyed hash of the name")
 
 
 def _history_of(file: Path) -> list[Terms]:

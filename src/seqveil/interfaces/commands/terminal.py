@@ -27,7 +27,7 @@ from typer.core import TyperGroup
 from seqveil import __version__
 from seqveil.core.bulk import heard
 from seqveil.core.errors import TYPED, GuaranteeError, SeqveilError
-from seqveil.core.words import Line, Result, ResultTable, aligned, count, duration, to_json
+from seqveil.core.words import ResultTable, count, duration, to_json
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
 GROUPS = {  # the sections of `seqveil --help`; the first are what a newcomer needs, in this order
@@ -250,19 +250,9 @@ def _fail(text: str, code: int, before: str = "error: ") -> int:
     return code
 
 
-def show(result: Result, json: bool = False, to_stderr: bool = False) -> None:
+def show(found: Any, json: bool = False, to_stderr: bool = False) -> None:
     """Print what a command found, in words or as JSON."""
-    print(to_json(result) if json else result, file=sys.stderr if to_stderr else sys.stdout)
-
-
-def emit_json(content: Mapping[str, Any] | Sequence[Any], to_stderr: bool = False) -> None:
-    """Print one JSON document: numbers or null, never "nan"."""
-    print(to_json(content), file=sys.stderr if to_stderr else sys.stdout)
-
-
-def lines(pairs: Sequence[Line], to_stderr: bool = False) -> None:
-    """Print lines of a name and what there is to say about it, aligned."""
-    print(aligned(pairs), file=sys.stderr if to_stderr else sys.stdout)
+    print(to_json(found) if json else found, file=sys.stderr if to_stderr else sys.stdout)
 
 
 def note(text: str) -> None:
@@ -270,9 +260,14 @@ def note(text: str) -> None:
     print(f"note: {text}", file=sys.stderr)
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a table on standard output."""
-    print(ResultTable("", headings, rows))
+def accounts(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> ResultTable:
+    """Accounts of users, and beside them how far the log odds of each secret have moved, of its ε."""
+    declared = next(([each.name for each in row["secrets"]] for row in rows if "secrets" in row), [])
+    cells = []
+    for row in rows:
+        moved = [f"{each.worst:.6g} of {each.epsilon:.6g}" for each in row.get("secrets", ())]
+        cells.append([*(row.get(name, "damaged") for name in names), *(moved or [""] * len(declared))])
+    return ResultTable("", (*names, *declared), cells)
 
 
 def tell_hidden(values: int) -> None:

@@ -10,8 +10,7 @@ import numpy as np
 from seqveil.core.alphabet import Alphabet, Codes, Symbols
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.fitting import RunCounts
-from seqveil.core.mixture import answers_among, fit_types, one_answer_each, piece_of, side_by_side
-from seqveil.core.model import SMOOTHING, SWITCH, MarkovModel
+from seqveil.core.model import SMOOTHING, MarkovModel
 from seqveil.core.states import checked_order
 from seqveil.interfaces.files.cuts import MOST_SYMBOLS
 from seqveil.interfaces.files.fit import Fitted
@@ -29,13 +28,11 @@ def fit(frame: DataFrame, *, columns: FrameColumns | None = None, **how: Any) ->
     """The model of a frame's streams, equal to the last count to what `MarkovModel.fit` makes of the same rows.
 
     One pass counts the runs x_{t-m}..x_t, with holes where a stream is shorter; every shorter run is a sum over them.
-    With `types` they are counted for each user, and the driver, which holds these counts, finds the mixture. The fit
-    itself is **not** private.
+    The fit itself is **not** private. Types of people are found on a sample of them, by `seqveil fit`.
 
-    Parameters: `alphabet`, `order`, `types`, `switch` and `smoothing` as for `MarkovModel.fit`; without an alphabet it
-    is what occurs, at most 100,000 values, which takes one pass more. `trait` is a column with one label for each user;
-    each label gets `types` types of its own. `columns.seq` orders each user's events and must tell any two of them
-    apart: Spark keeps no other order.
+    Parameters: `alphabet`, `order` and `smoothing` as for `MarkovModel.fit`; without an alphabet it is what occurs, at
+    most 100,000 values, which takes one pass more. `columns.seq` orders each user's events and must tell any two of
+    them apart: Spark keeps no other order.
     """
     return fitted(frame, columns or FrameColumns(), **how).model
 
@@ -46,9 +43,6 @@ def fitted(
     alphabet: Symbols | Sequence[Any] | None = None,
     *,
     order: int = 1,
-    types: int = 1,
-    switch: float = SWITCH,
-    trait: str | None = None,
     smoothing: float = SMOOTHING,
 ) -> Fitted:
     """The same with the numbers of events and users."""
@@ -58,20 +52,8 @@ def fitted(
     with driver_errors():
         symbols = _alphabet(frame, alphabet, columns)
         rows = needed(frame, columns, symbols)
-        order = checked_order(order, symbols.n)
-        by_person = types > 1 or trait is not None
-        piece = piece_of(switch) if by_person else None
-        runs, people = _counted(rows, symbols, order, columns.seq, piece)
-        labels = {} if trait is None else _labels(frame, columns, trait)
-    if not by_person:
-        model = MarkovModel._of(runs.states(smoothing), symbols)
-    elif trait is None:
-        model = fit_types(runs, symbols, types, switch, smoothing)
-    else:  # the mixture of each answer, from the runs of its people
-        answers, of_person = answers_among([labels.get(str(name)) or "" for name in people], len(people))
-        own = [runs.some(of_person == number) for number in range(len(answers))]
-        parts = [fit_types(each, symbols, types, switch, smoothing) for each in own]
-        model = side_by_side(trait, answers, of_person, parts)
+        runs = _counted(rows, symbols, checked_order(order, symbols.n), columns.seq)
+    model = MarkovModel._of(runs.states(smoothing), symbols)
     return Fitted(model, runs.events, int(runs.first.sum()), smoothing=smoothing)
 
 
@@ -91,13 +73,8 @@ def _alphabet(frame: DataFrame, given: Symbols | Sequence[Any] | None, columns: 
     return Alphabet.of(values or [0])
 
 
-def _counted(
-    rows: DataFrame, symbols: Symbols, order: int, named: str, piece: int | None
-) -> tuple[RunCounts, list[Any]]:
-    """Runs counted over all people; with `piece`, for each person and each piece of so many events (0: one piece).
-
-    The names of the people come with them, in the order of their numbers.
-    """
+def _counted(rows: DataFrame, symbols: Symbols, order: int, named: str) -> RunCounts:
+    """Runs counted over all people."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -107,11 +84,7 @@ def _counted(
     coded = rows.select(USER, SEQ, _encoder(symbols.strict)(F.struct(*held)).alias("x0"), hole.alias("hole"))
     wrong = F.when(F.col("hole"), HOLE).when(F.lag(SEQ).over(by) == F.col(SEQ), TIE).otherwise(0)
     runs = [F.lag("x0", back, -1).over(by).alias(f"x{back}") for back in range(order, 0, -1)]
-    apart = []
-    if piece is not None:
-        place = F.floor((F.row_number().over(by) - 1) / piece) if piece else F.lit(0)
-        apart = [F.col(USER), place.cast("bigint").alias("piece")]
-    spread = coded.select(*apart, *runs, "x0", wrong.alias("wrong"))
+    spread = coded.select(*runs, "x0", wrong.alias("wrong"))
     table = spread.groupBy(*spread.columns).count().toArrow()
     counts = table.column("count").to_numpy().astype(np.int64)
     _refuse(table.column("wrong").to_numpy(), counts, named)
@@ -119,25 +92,8 @@ def _counted(
     for ago in range(order + 1):  # -1 stands before the start of a stream
         codes = table.column(f"x{ago}").to_numpy().astype(np.int64)
         back, number = back + (codes >= 0), number + np.maximum(codes, 0) * symbols.n**ago
-    if piece is None:
-        nobody = np.zeros(counts.size, np.int64)
-        return RunCounts(symbols.n, order, back, number, counts, nobody, nobody), []
-    # people in the order of their names, as in a file
-    names, people = np.unique(np.array(table.column(USER).to_pylist(), object), return_inverse=True)
-    pieces = table.column("piece").to_numpy().astype(np.int64)
-    return RunCounts(symbols.n, order, back, number, counts, people.astype(np.int64), pieces), names.tolist()
-
-
-def _labels(frame: DataFrame, columns: FrameColumns, trait: str) -> dict[Any, str | None]:
-    """Everybody's label, by the name as text; somebody with two is refused."""
-    from pyspark.sql import functions as F
-
-    if trait not in frame.columns:
-        raise DataError(f"the frame has no column {trait!r}; name the one of the trait")
-    label = F.trim(F.col(f"`{trait}`").cast("string"))
-    known = F.when(~F.lower(label).isin("", "nan"), label)
-    found = frame.select(F.col(f"`{columns.user}`").cast("string"), known).distinct().toArrow()
-    return one_answer_each(found.column(0).to_pylist(), found.column(1).to_pylist())
+    nobody = np.zeros(counts.size, np.int64)
+    return RunCounts(symbols.n, order, back, number, counts, nobody, nobody)
 
 
 def _encoder(symbols: Symbols) -> Any:

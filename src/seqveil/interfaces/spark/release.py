@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -162,14 +161,12 @@ class SparkJob:
         if self.terms.withhold:  # rows that are not there would look like no event
             raise InputError("Spark writes no row for a release that says nothing; leave out withhold")
 
-    def __reduce__(self) -> tuple[Callable[[bytes, bytes], SparkJob], tuple[bytes, bytes]]:
+    def __reduce__(self) -> tuple[Callable[[bytes], SparkJob], tuple[bytes]]:
         """Workers build a job once and keep it, with the kernels it has found, however often it is sent."""
         from pyspark import cloudpickle
 
-        content: bytes = cloudpickle.dumps(  # type: ignore[no-untyped-call]
-            {f.name: getattr(self, f.name) for f in fields(self)}
-        )
-        return _remembered, (hashlib.sha256(content).digest(), content)
+        parts = {f.name: getattr(self, f.name) for f in fields(self)}
+        return _remembered, (cloudpickle.dumps(parts),)  # type: ignore[no-untyped-call]
 
     @cached_property
     def secret(self) -> bytes:
@@ -262,15 +259,9 @@ class SparkJob:
         return [plain if plain.dtype.kind in "iub" else np.array(list(alphabet.values), object)]
 
 
-_jobs: dict[bytes, SparkJob] = {}
-
-
-def _remembered(digest: bytes, content: bytes) -> SparkJob:
-    if digest not in _jobs:
-        if len(_jobs) >= LAST:
-            _jobs.clear()
-        _jobs[digest] = SparkJob(**pickle.loads(content))
-    return _jobs[digest]
+@lru_cache(maxsize=LAST)
+def _remembered(content: bytes) -> SparkJob:
+    return SparkJob(**pickle.loads(content))
 
 
 def _names(rows: pd.DataFrame) -> list[str]:

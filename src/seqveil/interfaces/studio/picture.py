@@ -9,27 +9,27 @@ from __future__ import annotations
 import base64
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from seqveil.core import mechanisms, words
-from seqveil.core.errors import FILES, InputError, needs_extra
+from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms import BatchMechanism
-from seqveil.core.mechanisms.blocks import BlockRule
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import SeededRandomness
-from seqveil.core.secrets import Secret, SecretTracker, ever
+from seqveil.core.secrets import Secret, ever
 from seqveil.core.words import Risk
 from seqveil.engine import batches
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import NOTHING, State, Terms, step
-from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces import trials
-from seqveil.interfaces.sentences import guess_means
+from seqveil.interfaces.files.writing import symbol_columns
+from seqveil.interfaces.planning import Plan, Wishes, plan
 from seqveil.interfaces.studio.source import StudioSource
 
 FIGURES = ("epsilons", "leakage", "most", "least", "spent")  # of each event
@@ -65,7 +65,8 @@ class PictureRun:
         self.terms, self.raw = terms, raw
         self._randomness = SeededRandomness(seed)
         self._made: list[Any] = []  # what each event, or batch, made public
-        self._states = [State.start(terms)]  # before all of them, and after each
+        self._state = State.start(terms)  # after them
+        self._figures: list[dict[str, Floats]] = []  # what each cost, and the account after it
 
     @property
     def done(self) -> int:
@@ -77,64 +78,46 @@ class PictureRun:
         """Whether every event was released."""
         return self.done == self.raw.size
 
-    @property
-    def tracked(self) -> list[SecretTracker]:
-        """The account of the first secret after each event; none where no secret is declared."""
-        return [state.trackers[0].rows[0][0] for state in self._states[1:] if state.trackers is not None]
-
     def go(self, seconds: float = math.inf) -> None:
-        """Release on until the end, or for so many seconds of the processor after a first step, which may load much."""
-        end, due = math.inf, -math.inf
+        """Release on until the end, or for so many seconds, and one event or batch at least."""
+        end = time.monotonic() + seconds
         while not self.complete:
-            if time.monotonic() >= due:  # to ask for the processor's time takes long
-                if (now := time.thread_time()) >= end:
-                    return
-                due = time.monotonic() + end - now
-            part = self.raw[self.done : self.done + self.terms.batch]
-            made, state = step(self.terms, self._states[-1], part, self._randomness)
+            part, before = self.raw[self.done : self.done + self.terms.batch], self._state
+            made, self._state = step(self.terms, before, part, self._randomness)
             self._made.append(made)
-            self._states.append(state)
-            if math.isinf(end):
-                end, due = time.thread_time() + seconds, time.monotonic() + seconds
+            self._figures.append(self._read(made, before))
+            if time.monotonic() >= end:
+                return
+
+    def _read(self, made: Any, before: State) -> dict[str, Floats]:
+        """What an event or batch cost, and the accounts after it, that of the first secret among them."""
+        account, trackers = self._state.account, self._state.trackers
+        odds = np.zeros(0) if trackers is None else np.array([trackers[0].rows[0][0].log_odds])
+        if not self.terms.in_batches:
+            paid = {"epsilons": made.epsilons, "costs": made.costs}
+        else:
+            cost = 0.0 if made is None else max(made.most, -made.least)
+            paid = {"epsilons": self._state.spent - before.spent, "costs": np.array([cost])}
+        sides = {"most": account.most, "least": account.least}
+        return paid | sides | {"leakage": account.worst, "spent": self._state.spent, "odds": odds}
 
     def series(self) -> dict[str, Any]:
         """Of each event so far the release, NOTHING where nothing was, what an observer believes of it from the
         releases up to it (T, n), and its figures: what it costs stands at the first event of a batch."""
-        terms, states = self.terms, self._states[1:]
+        terms = self.terms
         which, place = np.divmod(np.arange(self.done), terms.batch)
-        account = joined([state.account for state in states])
-        spent = np.concatenate([one.spent for one in self._states])
+        found = {name: np.concatenate([each[name] for each in self._figures]) for name in self._figures[0]}
         if terms.in_batches:
             nothing = np.full(terms.batch, NOTHING, np.int64)
             codes = np.concatenate([nothing if sent is None else sent.codes for sent in self._made])
-            beliefs, epsilons = batches.filtered(terms, self._made), np.diff(spent)
-            costs = np.array([0.0 if sent is None else max(sent.most, -sent.least) for sent in self._made])
+            beliefs = batches.filtered(terms, self._made)
         else:
-            made = joined(self._made)
-            codes, beliefs, epsilons, costs = made.codes, made.posterior, made.epsilons, made.costs
-        return {
-            "released": codes[: self.done],
-            "beliefs": beliefs[: self.done],
-            "epsilons": np.where(place == 0, epsilons[which], 0.0),
-            "costs": np.where(place == 0, costs[which], 0.0),
-            "leakage": account.worst[which],
-            "most": account.most[which],
-            "least": account.least[which],
-            "spent": spent[1:][which],
-        }
-
-
-def joined(parts: Sequence[Any]) -> Any:
-    """Records of single events, made of arrays with rows for one user, as one with such rows for each event.
-
-    What follows from them, as costs and beliefs, is then found at once, many times as fast as event by event.
-    """
-    first = parts[0]
-    if first is None or isinstance(first, int | BlockRule):  # the same for all
-        return first
-    if isinstance(first, np.ndarray):
-        return np.concatenate(parts)
-    return type(first)(*(joined([getattr(part, each.name) for part in parts]) for each in fields(first)))
+            codes, beliefs = (
+                np.concatenate([getattr(one, name) for one in self._made]) for name in ("codes", "posterior")
+            )
+        shown = {name: found[name][which] for name in ("leakage", "most", "least", "spent")}
+        paid = {name: np.where(place == 0, found[name][which], 0.0) for name in ("epsilons", "costs")}
+        return {"released": codes[: self.done], "beliefs": beliefs[: self.done], "odds": found["odds"]} | shown | paid
 
 
 def picture_of(source: StudioSource, run: PictureRun) -> dict[str, Any]:
@@ -150,7 +133,7 @@ def picture_of(source: StudioSource, run: PictureRun) -> dict[str, Any]:
         *risk["sentences"],
         f"grade {risk['colour']}: {risk['why']}",
     ]
-    odds = [_short(tracker.log_odds) for tracker in run.tracked]  # of the first secret, after each release
+    odds = [_short(value) for value in series["odds"].tolist()]  # of the first secret, after each release
     return {
         "complete": run.complete,
         "done": run.done,
@@ -237,8 +220,7 @@ def shades(beliefs: Floats) -> str:
 def steps(source: StudioSource) -> str:
     """The commands that fit, release, check and attack, with the policy that the page saves."""
     files = f"{source.data} --model {source.model_file}{source.columns}"
-    lines = [source.fit] if source.fit else []
-    lines += [f"seqveil release {files} --policy policy.toml --out released.csv"]
+    lines = [source.fit, f"seqveil release {files} --policy policy.toml --out released.csv"]
     lines += [f"seqveil audit released.csv --model {source.model_file}"]
     lines += [f"seqveil attack released.csv --truth {source.data} --model {source.model_file}"]
     return "\n".join(lines) + "\n"
@@ -282,54 +264,33 @@ def too_slow(name: str, n: int, policy: Policy) -> str:
     return f"with {n} symbols{f' in batches of {policy.batch}' * (policy.batch > 1)} a release takes too long to watch"
 
 
-def expected(terms: Terms) -> float:
-    """The error that the receiver's best guess is expected to have under a policy, on streams simulated by the model.
+def expected(source: StudioSource, terms: Terms) -> dict[str, Any]:
+    """The error that the receiver's best guess is expected to have, that of no release at all, and what a secret costs.
 
-    >>> from seqveil.interfaces.studio.source import sample
-    >>> little, much = (expected(Policy(epsilon=e).on(sample("clicks").model)) for e in (0.5, 4.0))
-    >>> little > 2 * much
-    True
+    `by_answer` has the mean error of releases for people of each answer to a secret. People are tried whom the model
+    was not fitted to, as `seqveil plan` does, but fewer.
     """
-    quick = not (terms.guards or terms.in_batches) and (terms.distortion.is_hamming or terms.in_blocks)
-    size = (STEPS, MANY) if quick else (max(BRIEF, terms.batch), FEW)
-    return trials.release(terms, terms.model.sample(*size, seed=0), 1).decoded_error
+    hamming = terms.distortion.is_hamming or terms.in_blocks
+    quick = not terms.in_batches and (terms.in_closed_form if terms.guards else hamming)
+    length, many = (STEPS, MANY) if quick else (max(BRIEF, terms.batch), FEW)
+    spans = [secret.length(None) or length for secret in terms.secrets if secret.kind != "trait"]
+    length = max([length, *spans]) if quick else length
 
+    def tried(people: Sequence[Ints]) -> Plan:
+        return plan(source.model, Wishes(policy=terms.policy), length=length, streams=people, people=many)
 
-def by_answer(source: StudioSource, terms: Terms) -> list[tuple[str, float]]:
-    """The mean error of releases for people of each answer to the first secret: their first window, or their label.
-
-    People whom the model was not fitted to, as many of each kind. None are tried where a kind has nobody, and where a
-    release takes a program and a window many of them, which would take minutes (`seqveil plan` takes them).
-    """
-    if not terms.secrets:
-        return []
-    secret, model = terms.secrets[0], terms.model
-    span, most = (secret.length(), MANY) if terms.in_closed_form else (None, FEW)
-    if secret.kind == "trait" and model.trait is not None and source.answers:
-        usual = int(np.median([codes.size for codes in source.crowd]))
-        span = min(STEPS if terms.in_closed_form else BRIEF, usual)
-        kinds: dict[str, list[Ints]] = {answer: [] for answer in model.trait.answers}
-        found: Iterable[tuple[str | None, Ints]] = zip(source.answers, source.crowd, strict=True)
-        names = {answer: f"people whose label is “{answer}”" for answer in kinds}
-    elif span and secret.kind != "trait":
-        read = secret.over(model.alphabet).read
-        names = {"1": "people who have the secret", "0": "people who do not"}
-        kinds = {answer: [] for answer in names}
-        found = ((str(int(read(codes[:span].tolist()))), codes) for codes in source.crowd)
-    else:
-        return []
-    for answer, codes in found:
-        if answer in kinds and codes.size >= span and len(kinds[answer]) < most:
-            kinds[answer].append(codes[:span])
-    if not all(kinds.values()):
-        return []
-    people = np.stack([codes for kind in kinds.values() for codes in kind])
-    released = trials.release(terms, people, 1).released
-    codes = np.stack([released[k] for k in range(len(people))])
-    costs = np.where(codes < 0, 1.0, terms.distortion.between(people, np.maximum(codes, 0))).mean(1)
-    ends = np.cumsum([len(kind) for kind in kinds.values()])
-    means = [float(part.mean()) for part in np.split(costs, ends[:-1])]
-    return list(zip(names.values(), means, strict=True))
+    everybody = tried(source.crowd)
+    [row] = everybody.rows
+    sides = {"people who have the secret": row.with_secret, "people who do not": row.without_secret} if quick else {}
+    if source.model.trait is not None and terms.secrets and terms.secrets[0].kind == "trait":
+        groups: dict[str, list[Ints]] = {answer: [] for answer in source.model.trait.answers}
+        for label, codes in zip(source.answers, source.crowd, strict=True):
+            if label in groups:
+                groups[label].append(codes)
+        named = {f"people whose label is “{answer}”": people for answer, people in groups.items() if people}
+        sides = {whose: tried(people).rows[0].error for whose, people in named.items()}
+    known = [(whose, error) for whose, error in sides.items() if error is not None]
+    return {"error": row.decoded_error, "silent": everybody.guess, "by_answer": known if len(known) > 1 else []}
 
 
 def attacked(source: StudioSource, terms: Terms, seed: int) -> dict[str, Any]:
@@ -347,8 +308,6 @@ def attacked(source: StudioSource, terms: Terms, seed: int) -> dict[str, Any]:
     people = [codes[:events] for codes in source.crowd[: None if terms.secrets else SINGLE]]
     if len(people) < FEWEST:
         raise InputError(f"an attack needs at least {FEWEST} people whom the model was not fitted to; load more data")
-    with needs_extra(*FILES):
-        import polars  # noqa: F401
     released, charged = _released(terms, people, seed)
     named = source.values[source.usual]
     single = ever(tuple(named) if isinstance(named, list) else named, epsilon=None, window=1)
@@ -359,44 +318,33 @@ def attacked(source: StudioSource, terms: Terms, seed: int) -> dict[str, Any]:
         frames[1] = frames[1].with_columns(frames[1]["user"].replace_strict(labels, default=None).alias(trait))
     value = "x,y" if source.model.alphabet.width == 2 else "value"
     claimed = secret.total if terms.secrets else charged
-    [found] = sv.attack(*frames, model=source.model, secrets=secret, epsilon=claimed, seed=seed, value=value)
-    lines = [found.sentence]
-    if found.guess is not None:
-        shares = f"{found.guess.share_true:.1%} of those with it and {found.guess.share_false:.1%} of those without"
-        lines.append(f"the best guess, by {found.guess.attacker}, singles out {shares}")
-        lines += [text for text in [guess_means(found.guess.likelihood_ratio)] if text]
+    found = sv.attack(*frames, model=source.model, secrets=secret, epsilon=claimed, seed=seed, value=value)
+    [one] = found.attacks
+    if one.guess is not None:
+        one = replace(one, guess=replace(one.guess, target="it"))  # which `about` says without degrees
+    lines = [text for name, text in replace(found, attacks=(one,)).lines() if name != "attacked"]
     about = words.about(in_words(source, secret))
-    return {"about": about, "verdict": found.verdict, "people": len(released), "lines": lines}
+    return {"about": about, "verdict": one.verdict, "people": len(released), "lines": lines}
 
 
 def _released(terms: Terms, people: Sequence[Ints], seed: int) -> tuple[list[Ints], float]:
     """The releases of as many people as there is time for, and the most that any of them is charged."""
-    streams, end = CodeStreams(terms, randomness=SeededRandomness(seed)), time.process_time() + SECONDS
-    released: list[Ints] = []
+    released, charged, end = list[Ints](), 0.0, time.process_time() + SECONDS
     for at in range(0, len(people), TOGETHER):
-        some = people[at : at + TOGETHER]
-        parts = [np.split(codes, range(terms.batch, codes.size, terms.batch)) for codes in some]
-        owners = [at + k for k, own in enumerate(parts) for _ in own]
-        raw = [part for own in parts for part in own]
-        made = streams.release(owners, raw if terms.in_batches else np.concatenate(raw))
-        codes = made.codes
-        if made.sent is not None:
-            both = zip(made.sent, raw, strict=True)
-            codes = np.concatenate([np.full(own.size, NOTHING) if sent is None else sent[1] for sent, own in both])
-        released += np.split(codes, np.cumsum([own.size for own in some])[:-1])
+        trial = trials.release(terms, people[at : at + TOGETHER], seed + at)
+        released += [trial.released[place] for place in sorted(trial.released)]
+        charged = max(charged, trial.spent)
         if time.process_time() > end and len(released) >= FEWEST:
             break
-    return released, float(streams.accounts().epsilon_spent.max())
+    return released, charged
 
 
-def _rows(model: MarkovModel, people: Sequence[Ints]) -> Any:
+def _rows(model: MarkovModel, people: Sequence[Ints]) -> pl.DataFrame:
     """Codes as the rows of a frame, with the values that they stand for; none where nothing was released."""
-    import polars as pl
-
-    who, codes = np.repeat(np.arange(len(people)), [len(own) for own in people]), np.concatenate(people)
-    points, made = model.alphabet.points, codes >= 0
-    if model.alphabet.width == 2 and points is not None:
-        x, y = np.where(made, points[codes].T, np.nan)
-        return pl.DataFrame({"user": who, "x": x, "y": y}).with_columns(pl.col("x", "y").fill_nan(None))
-    shown = iter(model.alphabet.decode(codes[made]))
-    return pl.DataFrame({"user": who, "value": [next(shown) if each else None for each in made.tolist()]})
+    names = ("x", "y") if model.alphabet.width == 2 else ("value",)
+    codes = pl.Series(np.concatenate(people))
+    places = codes.set(codes < 0, None)
+    who = np.repeat(np.arange(len(people)), [len(own) for own in people])
+    return pl.DataFrame({"user": who}).with_columns(
+        column.gather(places) for column in symbol_columns(model.alphabet, names)
+    )

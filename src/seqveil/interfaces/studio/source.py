@@ -1,4 +1,4 @@
-"""Streams to look at, with the model that they are released under: samples, or streams sampled from a model.
+"""Streams to look at, with the model that they are released under: samples.
 
 `upload` makes one from a file. Raw codes stay in memory.
 """
@@ -22,7 +22,6 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
 from seqveil.interfaces import datasets
-from seqveil.interfaces.choosing import said_of_check
 
 MOST_EVENTS = 1000  # of a stream that is shown
 MOST_BELIEFS = 2_000_000  # probabilities of one picture
@@ -49,9 +48,8 @@ class StudioSource:
     data: str = "past.csv"  # the file that the commands name
     model_file: str = "past.model"
     columns: str = ""  # the options that name the columns of the data
-    fit: str = "seqveil fit past.csv -o past.model"  # the command that fits the model; empty where there is one
+    fit: str = "seqveil fit past.csv -o past.model"  # the command that fits the model
     answers: Sequence[str | None] = field(default=(), repr=False)  # of the crowd to the model's trait, where known
-    _guesses: dict[str, Ints] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def labels(self) -> list[str]:
@@ -147,9 +145,7 @@ class StudioSource:
 
     def guesses(self, distortion: Distortion, events: int) -> Ints:
         """The best guess for each event of a stream from the model alone: the same whatever is promised."""
-        if distortion.name not in self._guesses:
-            self._guesses[distortion.name] = distortion.best_guess(self._unseen)
-        return self._guesses[distortion.name][:events]
+        return distortion.best_guess(self._unseen[:events])
 
     @cached_property
     def _unseen(self) -> Floats:
@@ -222,17 +218,6 @@ def sample(name: str) -> StudioSource:
     model = data.model(people=range(SHOWN, PEOPLE))
     words = (found.event, found.unit, found.start)
     return StudioSource(name, found.title, found.about, model, data.arrays()[:SHOWN], crowd, MOST_EVENTS, *words)
-
-
-def sampled(model: MarkovModel, file: str = "MODEL") -> StudioSource:
-    """Streams sampled from a model: made up, so that nobody's data is needed to see what a release under it does."""
-    streams = list(model.sample(MOST_EVENTS, SHOWN, 0))
-    about = f"Streams sampled from the model given, {model.n} symbols: nobody's data. It was {said_of_check(model)}"
-    words = ("event", *proposed(model))
-    crowd = list(model.sample(CROWD_EVENTS, CROWD, 1))
-    return StudioSource(
-        "model", "This model", about, model, streams, crowd, MOST_EVENTS, *words, model_file=file, fit=""
-    )
 
 
 def proposed(model: MarkovModel) -> tuple[str, dict[str, Any]]:

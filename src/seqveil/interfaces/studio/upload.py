@@ -14,21 +14,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from seqveil.core.alphabet import Symbols
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.fitting import fit_codes
-from seqveil.core.kernel import Ints
-from seqveil.core.model import MarkovModel, Reading
+from seqveil.core.words import count
 from seqveil.interfaces.choosing import said_of_check
-from seqveil.interfaces.files.events import Events, symbol_events
-from seqveil.interfaces.files.fit import answers_of, read_values
+from seqveil.interfaces.files.fit import CodedValues, answers_of, read_values
 from seqveil.interfaces.files.inspection import inspect, option_words
 from seqveil.interfaces.files.table import Table, file_name, table_of_bytes
 from seqveil.interfaces.studio.source import CROWD, StudioSource, proposed
 
-MOST_BYTES = 256 << 20  # of a compressed file, taken apart
 FEW, SHARE = 10, 5  # people from which on some are kept out of the fit to be shown, and one in how many
 MOST_STREAMS = 50  # that can be shown
 LONGEST_NAME = 200
@@ -127,18 +122,11 @@ class Upload:
         taken = {name: options.get(name, usual) for name, usual in USUAL.items()}
         return facts | {"chosen": shown | taken, "problem": "", "lines": lines}
 
-    def events(self, options: Mapping[str, Any], model: MarkovModel | None) -> tuple[Events, Ints, Symbols]:
-        """The events of the file, their codes and the alphabet: as it is cut, or the model's."""
+    def values(self, options: Mapping[str, Any]) -> CodedValues:
+        """The events of the file, and their codes by the alphabet that it is cut into."""
+        given: Any = {name: value for name, value in options.items() if name != "trait"}
         try:
-            if model is None:
-                given: Any = {name: value for name, value in options.items() if name != "trait"}
-                found = read_values(self.table, **given)
-                return found.events, found.codes, found.alphabet
-            alphabet = model.alphabet
-            unknown = "nearest" if alphabet.points is not None else alphabet.on_unknown
-            reading = Reading().but(**{name: options[name] for name in USUAL if name in options})
-            events = symbol_events(self.table, alphabet, reading, missing=alphabet.missing or "drop")
-            return events, events.codes(alphabet.with_policy(unknown)), alphabet
+            return read_values(self.table, **given)
         except InputError as error:
             raise DataError(_here(str(error))) from None
 
@@ -150,10 +138,8 @@ def _here(text: str) -> str:
     return text
 
 
-def loaded(
-    upload: Upload, chosen: UploadChoice, name: str, model: MarkovModel | None = None, file: str = ""
-) -> StudioSource:
-    """A source from a file: fitted to some of the people, to show others; or all of them under a model that is given.
+def loaded(upload: Upload, chosen: UploadChoice, name: str) -> StudioSource:
+    """A source from a file: fitted, as `seqveil fit` does, to some of the people, to show others.
 
     >>> text = "user,value\\n" + "".join(f"u{k // 5},{'ab'[k % 2]}\\n" for k in range(100))
     >>> source = loaded(Upload.of(text.encode(), "d.csv"), UploadChoice(), "own")
@@ -161,36 +147,32 @@ def loaded(
     (2, 4, 'seqveil fit d.csv -o d.model')
     """
     options, _ = upload.look(chosen)
-    events, codes, alphabet = upload.events(options, model)
-    names, who = np.unique(events.users.cast(str).to_numpy(), return_inverse=True)
-    trait = chosen.trait or ("" if model is None or model.trait is None else model.trait.name)
-    labels: NDArray[Any] | None = None  # of each person in the column of the trait; None for those without
-    if chosen.trait or trait in upload.table.frame.columns:
-        own = {str(user): label for user, label in answers_of(upload.table, events.reading, trait).items()}
-        labels = np.array([own.get(person) for person in names], object)
-    apart = model is None and names.size >= FEW
+    found = upload.values(options)
+    names, who = np.unique(found.events.users.cast(str).to_numpy(), return_inverse=True)
+    apart = names.size >= FEW
     shown = np.arange(names.size) % SHARE == SHARE - 1 if apart else np.ones(names.size, bool)
-    chain, how = model, "the model given"
-    if chain is None:  # as `seqveil fit` makes it
-        fitted = ~shown if apart else shown
-        rows = fitted[who]
-        people = np.unique(who[rows], return_inverse=True)[1]
-        labelled = None if labels is None else (trait, labels[fitted].tolist())
-        chain = fit_codes(people, codes[rows], alphabet, trait=labelled)
-        how = "a model, itself not private, fitted to "
-        how += f"{int((~shown).sum())} people; the others are shown" if apart else "them"
-    grouped = np.split(codes[np.argsort(who, kind="stable")], np.bincount(who).cumsum()[:-1])
+    fitted = ~shown if apart else shown
+    labels, trait = np.full(names.size, None, object), None
+    if chosen.trait:
+        answers = answers_of(upload.table, found.events.reading, chosen.trait)
+        own = {str(user): label for user, label in answers.items()}
+        labels = np.array([own.get(person) for person in names], object)
+        trait = chosen.trait, labels[fitted].tolist()
+    rows = fitted[who]
+    people = np.unique(who[rows], return_inverse=True)[1]
+    model = fit_codes(people, found.codes[rows], found.alphabet, trait=trait)
+    grouped = np.split(found.codes[np.argsort(who, kind="stable")], np.bincount(who).cumsum()[:-1])
     kept = [k for k in np.flatnonzero(shown) if grouped[k].size > 1]
     if not kept:
         raise DataError("no stream has two events; check that the column of the user is the right one")
-    about = f"{who.size:,} events of {names.size:,} people, {alphabet.n:,} symbols, under {how}. "
-    about += f"It was {said_of_check(chain)}"
+    how = f"{count(int(fitted.sum()), 'person', 'people')}; the others are shown" if apart else "them"
+    about = f"{who.size:,} events of {names.size:,} people, {found.alphabet.n:,} symbols, under a model, itself not "
+    about += f"private, fitted to {how}. It was {said_of_check(model)}"
     crowd = [grouped[k] for k in kept[:CROWD]]
-    data, made = shlex.quote(upload.file), shlex.quote(file or f"{upload.title.split('.')[0] or 'data'}.model")
-    columns = option_words({name: options[name] for name in USUAL if name in options})
-    fit = "" if file else f"seqveil fit {data} -o {made}{option_words(options)}"  # where no model is given
+    data, made = shlex.quote(upload.file), shlex.quote(f"{upload.title.split('.')[0] or 'data'}.model")
     return StudioSource(
-        name, upload.title, about, chain, crowd[:MOST_STREAMS], crowd, max(map(len, grouped)), "event",
-        *proposed(chain), answers=() if labels is None else labels[kept[:CROWD]].tolist(),
-        data=data, model_file=made, columns=columns, fit=fit,
+        name, upload.title, about, model, crowd[:MOST_STREAMS], crowd, max(map(len, grouped)), "event",
+        *proposed(model), answers=labels[kept[:CROWD]].tolist() if chosen.trait else (), data=data, model_file=made,
+        columns=option_words({name: options[name] for name in USUAL if name in options}),
+        fit=f"seqveil fit {data} -o {made}{option_words(options)}",
     )  # fmt: skip

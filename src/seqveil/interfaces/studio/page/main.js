@@ -156,8 +156,8 @@ function say() {
   $("progress").textContent = picture.complete ? "" : `The first ${picture.done} of ${picture.wanted} events: so many are made in a moment.`;
   $("whole").hidden = picture.complete;
   $("compare-what").textContent = secret
-    ? "Other ways to keep the same secret just as well protect everything else too, and so have little left to tell. Errors are means over simulated streams."
-    : "The same ε an event, spent in other ways. Errors are means over simulated streams, after the decoder that every receiver can use.";
+    ? "Other ways to keep the same secret just as well protect everything else too, and so have little left to tell. Errors are means over people whom the model was not fitted to."
+    : "The same ε an event, spent in other ways. Errors are means over people whom the model was not fitted to, after the decoder that every receiver can use.";
   sayFigures();
   for (const name of ["toml", "steps"]) $(name).textContent = picture[name];
 }
