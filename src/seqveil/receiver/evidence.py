@@ -288,7 +288,7 @@ class Says:
     @cached_property
     def _kinds(self) -> list[tuple[NDArray[np.bool_] | slice, Ints, Floats]]:
         """Streams whose case may change at the event, those of one join together; the states that may, and the join."""
-        if self.links is None or self.joins is None or self.shown is None:
+        if self.links is None or self.joins is None or self.shown is None or not self.links.any():
             return []
         kinds, found = np.unique(self.links).tolist(), []
         for kind in filter(None, kinds):  # the first leaves all as it is
@@ -308,9 +308,22 @@ class Says:
         return found
 
 
-def back_over(later: Floats, says: Says) -> Floats:
-    """Likelihoods (U, K·S) of all after an event, times what it says, by the case before it."""
-    return says.back(later.reshape(says.rows.shape) * says.rows).reshape(later.shape)
+def _back(
+    later: Floats, said: Sequence[Says], pull: Callable[[Floats], Floats], scales: Sequence[Floats] | None = None
+) -> Iterator[tuple[int, Floats]]:
+    """Back from the last event: each step, and the likelihood of the next event and all later by the state there.
+
+    `later` (U, K·S), ones at first, becomes the likelihood of all releases after the step by the state at it; what a
+    caller changes in it counts from there on. A stream that has ended has ones. With the `scales` of the way forward
+    likelihoods are exact; without them each row's largest is 1.
+    """
+    for t in range(len(said) - 2, -1, -1):
+        says = said[t + 1]
+        going = later[: len(says)]
+        ahead = says.back(going.reshape(says.rows.shape) * says.rows).reshape(going.shape)
+        ahead /= np.maximum(ahead.max(-1, keepdims=True), filtering.TINY) if scales is None else scales[t + 1][:, None]
+        going[:] = pull(ahead)
+        yield t, ahead
 
 
 def backward(model: MarkovModel, said: Sequence[Says]) -> Iterator[tuple[int, Floats]]:
@@ -324,7 +337,7 @@ def backward(model: MarkovModel, said: Sequence[Says]) -> Iterator[tuple[int, Fl
         """One step of the model back, in each case."""
         return filtering.pull(model, values.reshape(-1, model.size)).reshape(values.shape)
 
-    for t, ahead in filtering.backward(later, said, back_over, pull):
+    for t, ahead in _back(later, said, pull):
         yield t, later[: len(ahead)].reshape(len(ahead), -1, model.size)
 
 
@@ -380,12 +393,15 @@ class Walk:
         begun[:, 0] = chain.first
         joint = (self.said[0].onward(begun) * self.said[0].rows).reshape(self.lengths.size, -1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            for distribution, scale in filtering.forward(joint, self.said[1:], self._onward):
+            for t, says in enumerate(self.said):
+                joint = self._onward(joint[: len(says)], says) if t else joint
+                scale = joint.sum(1)
+                joint /= scale[:, None]
                 if not (scale > 0).all():
                     raise InputError(IMPOSSIBLE)
                 log[: scale.size] += np.log(scale)
                 if keep:
-                    self.distributions.append(distribution)
+                    self.distributions.append(joint)
                     self.scales.append(scale)
         return log
 
@@ -393,7 +409,7 @@ class Walk:
         """Expected firsts and moves (the latter still to be multiplied by the rows), together or user by user."""
         users, n, cases = self.lengths.size, self.chain.n, self.cases
         moves, later = np.zeros((users, n, n) if apart else (n, n)), np.ones_like(self.distributions[0])
-        for at, after in filtering.backward(later, self.said, back_over, self._pull, self.scales):
+        for at, after in _back(later, self.said, self._pull, self.scales):
             going = len(after)
             before = self.distributions[at][:going]
             if apart:
