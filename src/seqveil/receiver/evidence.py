@@ -36,6 +36,7 @@ from seqveil.engine.secrets import dial_of
 from seqveil.engine.stream import Rows, State, Terms, observe, rounds
 
 IMPOSSIBLE = "a release has probability 0 under the chain to learn from; start with a wider one"
+SETTLED = 30  # steps after which people are held to be where they usually are
 BLOCK = 1 << 20  # numbers of one block's forward distributions
 KEPT = 1 << 24  # numbers of likelihoods up to which they are laid out once for all rounds
 PRODUCT = 1 << 18  # multiplications of one product: larger ones are spread over threads, which costs more than it gains
@@ -357,6 +358,18 @@ class Chain:
     def uniform(cls, n: int) -> Chain:
         """The chain in which nothing is likelier than anything else."""
         return cls(np.full(n, 1.0 / n), np.full((n, n), 1.0 / n))
+
+    @classmethod
+    def of(cls, model: MarkovModel) -> Chain:
+        """The chain of everyone together: where people are after a while, whatever their type or what they did before,
+        and what they do next."""
+        settled = model.initial
+        for _ in range(SETTLED if model.size > model.n else 0):
+            settled = model.advance(settled)
+        share = np.zeros((model.n, model.size))
+        share[model.newest, np.arange(model.size)] = settled + np.finfo(float).tiny
+        rows = filtering.symbols(model, model.advance(share / share.sum(1, keepdims=True)))
+        return cls(model.prior, rows / rows.sum(1, keepdims=True))
 
     def model(self, names: Symbols) -> MarkovModel:
         """The chain as a model over these symbols."""

@@ -288,7 +288,8 @@ def _drawn(model: MarkovModel, evidence: Evidence, window: Ints, under_model: bo
                 f"intervals from a learned chain take at most {LONGEST} symbols, the model has {model.n}; use wider "
                 "bins or a coarser grid, or release with randomized_response"
             )
-        centre = _full(model)
+        centre = Chain.of(model)
+        centre = Chain(*(0.99 * part + 0.01 / model.n for part in (centre.first, centre.rows)))  # rules nothing out
         top = mode(evidence, centre, STRENGTH)[0].chain
         chains, newest = posterior(top, evidence, STRENGTH, -(-DRAWN // EACH)), np.arange(model.n)
     found, generator = _Draws(window, model.n), np.random.default_rng(0)
@@ -303,13 +304,6 @@ def _drawn(model: MarkovModel, evidence: Evidence, window: Ints, under_model: bo
     for walk in evidence.blocks(newest=newest):
         found.count(truths(walk), walk.places, walk.lengths)
     return found
-
-
-def _full(model: MarkovModel) -> Chain:
-    """The model as a chain of order 1 that rules nothing out."""
-    n = model.n
-    table = model.advance(np.eye(n)) if model.size == n else np.tile(model.base_distribution, (n, 1))
-    return Chain(0.99 * model.prior + 0.01 / n, 0.99 * table + 0.01 / n)
 
 
 def _spread(drawn: Floats, z: float, least: float, most: float | Floats) -> Estimate:
