@@ -161,7 +161,7 @@ def test_the_region_holds_the_truth_about_as_often_as_it_says():
     missed, sizes = 0, []
     for seed in range(24):
         evidence = Evidence.of(setting, released_by(setting, STICKY.sample(20, users=300, seed=seed), seed))
-        learned = learn(evidence, strength=3.0)
+        learned = learn(evidence, strengths=[3.0])
         found = region(learned, evidence, 0.9)
         off = np.abs(learned.chain.rows - STICKY.chain.toarray()).sum(1) / 2
         missed += bool((off > found.rows).any())
@@ -202,7 +202,7 @@ def test_a_single_user_is_learned_around_the_population():
     odd = MarkovModel([1 / 3] * 3, [[0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.8, 0.1, 0.1]])
     evidence = Evidence.of(setting, released_by(setting, odd.sample(1500, users=1, seed=1), 3))
     everyone = Chain(STICKY.prior, STICKY.chain.toarray())
-    assert learn(evidence, strength=30.0).held_out.earned  # by pieces of the one stream
+    assert learn(evidence, strengths=[30.0]).held_out.earned  # by pieces of the one stream
     own, stubborn = (mode(evidence, everyone, strength)[0].chain.model(NONE.alphabet) for strength in (30.0, 1e9))
     assert distance(own, odd) < distance(STICKY, odd) / 3
     assert distance(stubborn) < 1e-3

@@ -40,8 +40,7 @@ from seqveil.receiver.evidence import Chain, Evidence, ExpectedStatistics, by_us
 ROUNDS, TOLERANCE = 150, 1e-6
 # Pseudo-moves a row, tried on held-out users. With much fewer, rare symbols come to stand for kinds of people: that
 # predicts releases of a small ε a little better, and what people do a little worse.
-STRENGTHS = (30.0, 300.0)
-USUAL = 30.0  # where there are too few users to try
+STRENGTHS = (30.0, 300.0)  # the first where there are too few users to try
 TRIED = 4000  # users that the strengths are tried on
 PART = 5  # every fifth user is held out
 PIECE = 100  # events: longer streams are cut for the climb, which loses one move a piece and saves many steps
@@ -92,16 +91,12 @@ class Learned:
     converged: bool
     held_out: HeldOut | None  # None where there were too few users to hold any out
 
-    def __repr__(self) -> str:
-        ended = "converged" if self.converged else f"still moving by {self.change:.1e} nats an event"
-        return f"Learned({self.found.users} users, {self.found.events} releases, {self.rounds} rounds, {ended})"
-
 
 def learn(
     evidence: Evidence,
     alphabet: Symbols | Sequence[Any] | None = None,
     *,
-    strength: float | None = None,
+    strengths: Sequence[float] = STRENGTHS,
     each_round: Callable[[], None] = _nothing,
 ) -> Learned:
     """The chain most likely behind the releases, given a Dirichlet prior.
@@ -111,8 +106,8 @@ def learn(
     *Guarantee*: post-processing. The input holds releases and public numbers only, so it costs no budget, however often
     it is done; the chain rules no transition out.
 
-    Parameters: `alphabet` names the symbols (codes 0..n-1 without); `strength` in pseudo-moves a row is otherwise tried
-    on held-out users; `each_round` is called after every round of EM.
+    Parameters: `alphabet` names the symbols (codes 0..n-1 without); `strengths`, in pseudo-moves a row, are tried on
+    held-out users; `each_round` is called after every round of EM.
 
     >>> truth = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]])
     >>> from seqveil import Policy
@@ -131,12 +126,10 @@ def learn(
     names = symbols_of(alphabet, evidence.n)
     if evidence.n**2 > LARGEST:
         raise InputError(f"a chain over {evidence.n} symbols is too large a table to learn; use fewer symbols")
-    if strength is not None and not 0 <= strength < math.inf:
-        raise InputError(f"expected a strength of 0 or more pseudo-moves, got {strength}")
     centre = family(_some(evidence).cut(PIECE), names, each_round)
-    weight, earned = _try(evidence, centre, strength, each_round)
-    end, whole = mode(evidence, centre, weight, each_round)
-    return Learned(end.chain.model(names), end.chain, weight, whole, end.rounds, end.change, end.converged, earned)
+    strength, earned = _try(evidence, centre, strengths, each_round)
+    end, whole = mode(evidence, centre, strength, each_round)
+    return Learned(end.chain.model(names), end.chain, strength, whole, end.rounds, end.change, end.converged, earned)
 
 
 def mode(
@@ -167,7 +160,7 @@ def held_out(evidence: Evidence, chains: Sequence[Chain]) -> HeldOut:
 
 
 def _try(
-    evidence: Evidence, centre: Chain, strength: float | None, each_round: Callable[[], None]
+    evidence: Evidence, centre: Chain, strengths: Sequence[float], each_round: Callable[[], None]
 ) -> tuple[float, HeldOut | None]:
     """The strength whose chain, learned from four fifths of some users, predicts the releases of the rest best."""
     some = _some(evidence)
@@ -175,12 +168,11 @@ def _try(
         some = some.cut(min(PIECE, max(10, some.events // 50)))  # of few users, hold out pieces of their streams
     last = _every(some, PART)
     if not last.any() or some.people < 2 * PART:
-        return (USUAL if strength is None else strength), None
+        return strengths[0], None
     rest, others = some.of_users(~last), some.of_users(last)
-    tried = STRENGTHS if strength is None else (strength,)
-    ends = (climb(rest.cut(PIECE), centre, centre, each, 30, each_round) for each in tried)
+    ends = (climb(rest.cut(PIECE), centre, centre, each, 30, each_round) for each in strengths)
     found = held_out(others, [end.chain for end in ends])
-    return tried[found.best], found
+    return strengths[found.best], found
 
 
 def _some(evidence: Evidence) -> Evidence:

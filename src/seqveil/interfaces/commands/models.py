@@ -114,9 +114,6 @@ def learn(
     model: o.ModelFile,
     out: Annotated[Path, o.option("MODEL", "Where to write the learned model.", "--out", "-o")],
     *,
-    strength: float | None = o.opt(
-        "W", "Pseudo-count added to each row of the transitions  [default: tried on held-out users]"
-    ),
     confidence: float = o.opt("C", "Confidence level of the region for the learned rows.", default=0.95),
     meta: o.Meta = None,
     json: o.Json = False,
@@ -132,7 +129,7 @@ def learn(
 
     _check_out(out, released, model)
     with steps(None, "rounds") as working:
-        found = learn_released(released, model, strength=strength, confidence=confidence, meta=meta, working=working)
+        found = learn_released(released, model, confidence=confidence, meta=meta, working=working)
     found.learned.model.save(out)
     if json:
         emit_json({**found.to_dict(), "out": str(out)})

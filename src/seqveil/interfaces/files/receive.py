@@ -611,7 +611,6 @@ def learn_released(
     released: Any,
     model: MarkovModel | FilePath,
     *,
-    strength: float | None = None,
     confidence: float = 0.95,
     meta: Any = None,
     policy: Policy | FilePath | None = None,
@@ -633,7 +632,7 @@ def learn_released(
         if working is not None:
             working("learning", next(rounds))
 
-    learned = learn(evidence, chain.alphabet, strength=strength, each_round=each_round)
+    learned = learn(evidence, chain.alphabet, each_round=each_round)
     if chain.reading is not None:
         learned = replace(learned, model=learned.model.with_reading(chain.reading))
     small = learned.chain.rows.size + learned.chain.first.size <= MOST_PARAMETERS
