@@ -1,8 +1,8 @@
 """A chain fitted to raw data with differential privacy: noisy integer counts, bounded for each user.
 
-Each user adds at most one start and M transitions, taken evenly along the stream. Every one of the n starts and n²
-transitions gets integer noise that is drawn exactly, whether it occurred or not, and all that follows uses the noisy
-counts alone. No floating-point number decides anything about the noise, so pure ε-DP is pure.
+Every one of the n starts and n² transitions gets integer noise that is drawn exactly, whether it occurred or not, and
+all that follows uses the noisy counts alone. No floating-point number decides anything about the noise, so pure ε-DP is
+pure.
 """
 
 from __future__ import annotations

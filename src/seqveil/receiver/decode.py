@@ -1,11 +1,9 @@
 """For the receiver of a stream: the best estimate of every symbol, from model and releases alone.
 
-The lifts are public, so a released stream is a hidden Markov model with emission Q(y_k | x): forward filtering gives
-the distribution of each symbol given the releases up to it, forward–backward given all of them. It is post-processing:
-it costs no privacy, and any loss has its best estimate from the same distributions.
-
-A block is real or fake as a whole, and nobody knows which: its distributions are those of two filters, one along its
-path and one that moves on freely, mixed with the probability that its bit is fake.
+A released stream is a hidden Markov model with emission Q(y_k | x): forward filtering gives the distribution of each
+symbol given the releases up to it, forward–backward given all of them (docs/theory.md, section 9). It is
+post-processing and costs no privacy. A block is real or fake as a whole: its distributions are those of two filters,
+one along its path and one that moves on freely, mixed with the probability that its bit is fake.
 """
 
 from __future__ import annotations

@@ -2,11 +2,8 @@
 
 Under the model release y_k has probability p(y_k) = Σ β(x) Q(y_k|x) given the releases before it. For any other
 distribution q of the next release that is fixed before it comes, Π q(y_k)/p(y_k) is a martingale of mean 1 if the model
-is right, and so is any mixture of such products: an e-process E. By Ville's inequality
-
-    Pr( E ever reaches 1/α ) ≤ α,
-
-however long one looks and whenever one stops. E is the odds, against the model, of a bet that began with one unit.
+is right, and so is any mixture of such products: an e-process E, the odds of a bet against the model that began with
+one unit. By Ville's inequality it ever reaches 1/α with a probability of at most α.
 
 In a block p is the mixture of its two cases, real and fake, given the releases before. An alternative mixes them in the
 same shares at each event, as if the bit were drawn anew: that is a distribution of the next release too.

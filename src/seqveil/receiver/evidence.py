@@ -1,18 +1,17 @@
 """What can be learned from: releases as likelihoods and nothing else, and the transitions that they lead one to expect.
 
 A release y made by a known kernel says of the truth x only Q(y|x). `Evidence` holds those numbers, event by event, and
-whose event it was. Mechanism, ε and history may differ from event to event; the numbers do not care. There is no field
-a raw symbol could be in, so whatever is computed from it is post-processing and costs no budget.
+whose event it was. There is no field a raw symbol could be in, so whatever is computed from it is post-processing and
+costs no budget.
 
-Some releases follow more than the symbol, and nobody sees what. A block is real or fake as a whole: its releases say
-Π f_k(y_k|x_k) of the truth if it is real, and nothing, Π ŝ_k(y_k), if it is fake, so that their probability is
-e^-L Π ŝ_k + (1-e^-L) Π f_k. Kernels that keep declared secrets go by what is remembered of the raw stream, Q(y|x, m).
-So an event has a row for each *case*, the block's bit or what is remembered, and all recursions run over the case, too.
+Some releases follow more than the symbol, and nobody sees what: the bit of a block, or what a kernel remembers of the
+raw stream (docs/theory.md, sections 19 and 20). So an event has a row for each *case*, and all recursions run over the
+case, too.
 
 With b_k(x) = Q(y_k|x), α_k(s) ∝ Pr(s_k = s, y_1..y_k) and ω_k(s) ∝ Pr(y_k+1.. | s_k = s), the expected number of moves
-from s to z is Σ_k α_k(s) P(z|s) b_k+1(z) ω_k+1(z), each term divided by the likelihood. It is exact: it
-equals the sum over all sequences. The recursions are those of `core.filtering`. Learning runs dozens of rounds over all
-streams, so a block of streams of like length goes together, and each step is one product of matrices.
+from s to z is Σ_k α_k(s) P(z|s) b_k+1(z) ω_k+1(z), each term divided by the likelihood: the sum over all sequences.
+Learning runs dozens of rounds over all streams, so a block of streams of like length goes together, and each step is
+one product of matrices.
 """
 
 from __future__ import annotations

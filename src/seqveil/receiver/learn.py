@@ -1,23 +1,20 @@
 """A chain from releases: expectation–maximisation with a prior. Post-processing, so it costs no budget.
 
-At a modest ε a log says little about single transitions and much about the whole: whether people stay, move to what
-lies next, or jump anywhere. So first a family with a few numbers is fitted,
+At a modest ε a log says little about single transitions and much about the whole. So first a family with a few numbers
+is fitted,
 
     F = stay·I + near·N + jump·1π,       N: a step to a neighbour, where the symbols are bins or cells of a grid,
 
 then every row of the chain gets a Dirichlet prior of `strength` pseudo-moves spread as its row of F, and EM climbs to
 the top of likelihood × prior. Rows that the log says little about stay close to the family.
 
-How far off the chain may be (`region`): write the rows as P(·|s) = softmax(θ_s). User u's releases have the score
-g_u = expected moves - expected visits · P, and the curvature of log likelihood + log prior at the top is about
+How far off the chain may be (`region`): with rows P(·|s) = softmax(θ_s) and g_u the score of user u's releases,
+expected moves - expected visits · P, the posterior of θ is about N(θ̂, A⁻¹),
 
     A = Σ_u g_u g_uᵀ + strength · Σ_s (diag P_s - P_s P_sᵀ),
 
-the observed information by users (their streams are independent) plus the prior's. The posterior of θ is then about
-N(θ̂, A⁻¹), carried over to the rows by their derivative. It counts what the noise of the release hides: expected counts
-alone would look far too sure. The region is about chance: where one chain of this order is behind all users, it holds
-that chain as often as it says. Where people differ or remember more, no chain is the truth, and no region of chains
-holds it.
+which counts what the noise of the release hides. The region is about chance: where people differ or remember more than
+one symbol, no chain is the truth, and no region of chains holds it.
 """
 
 from __future__ import annotations

@@ -1,21 +1,16 @@
 """What a receiver may say about the truth behind a set of released streams: counts with confidence intervals.
 
 Everything is computed from releases and public parameters, so it is post-processing and costs no privacy. There are
-three ways to an interval.
+three ways to an interval; docs/receiver.md says what each assumes.
 
-*By design*, where every release can be inverted: each release is an unbiased estimate of its symbol's indicator,
-whatever the distribution of the data (`inversion`); only the randomness is random.
+*By design*: each release is inverted to an unbiased estimate of its symbol's indicator (`inversion`).
 
-*Learned*, where they cannot: a chain of order 1 is learned from the releases (`seqveil.learn`), chains that explain
-them about as well are drawn from its posterior, and under each of them one truth is drawn for every stream, by
-filtering forward and sampling backward. The counts of these truths vary as much as the releases leave open. That
-assumes that users are independent, and that one chain of order 1 describes them all. Which one is learned; where the
-releases say little about it, the model of the release fills in.
+*Learned*, where that cannot be: chains that explain the releases about as well are drawn from the posterior of one that
+is learned from them (`learn`), and under each of them truths for every stream, by filtering forward and sampling
+backward. The counts of these truths vary as much as the releases leave open.
 
-*Under the model*, for "guarded" releases whose model is of a higher order or of several types: truths are drawn under
-that very model, and an interval is what all but the outermost of them have in common. Such releases reveal so little
-about the secrets that a single chain learned from them may be far off.
-What `Summary.disclosed` says of a symbol is how much of its count the releases reveal, and how much the model fills in.
+*Under the model*, for releases about which a single chain may be far off: truths are drawn under the model of the
+release, and an interval is what all but the outermost of them have in common.
 """
 
 from __future__ import annotations

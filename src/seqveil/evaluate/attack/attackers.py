@@ -7,9 +7,8 @@ automaton,
     J(a', s') ∝ Q(y | x(s')) · Σ_{a, s: a moves to a' on x(s')} J(a, s) · P(s'|s),      J(start, s) = f(s),
 
 and with b(s), the likelihood of all releases after the window, Pr(v | all releases) ∝ Σ J(a, s)·b(s) over the automaton
-states labelled v. Where releases follow more than the symbol, the bit of a block or what is remembered of the raw
-stream, all of it runs over that, too. It is exact under the attacker's model, whatever model the release was made with.
-The better that model describes people, the better the guess.
+states labelled v. Cases that nobody sees (`evidence`) are followed, too. It is exact under the attacker's model,
+whatever model the release was made with.
 """
 
 from __future__ import annotations
