@@ -8,13 +8,12 @@ is fitted,
 then every row of the chain gets a Dirichlet prior of `strength` pseudo-moves spread as its row of F, and EM climbs to
 the top of likelihood × prior. Rows that the log says little about stay close to the family.
 
-How far off the chain may be (`region`): with rows P(·|s) = softmax(θ_s) and g_u the score of user u's releases,
+How far off the chain may be (`posterior`): with rows P(·|s) = softmax(θ_s) and g_u the score of user u's releases,
 expected moves - expected visits · P, the posterior of θ is about N(θ̂, A⁻¹),
 
     A = Σ_u g_u g_uᵀ + strength · Σ_s (diag P_s - P_s P_sᵀ),
 
-which counts what the noise of the release hides. The region is about chance: where people differ or remember more than
-one symbol, no chain is the truth, and no region of chains holds it.
+which counts what the noise of the release hides.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +31,7 @@ from seqveil.core.alphabet import Bins, Grid, Symbols, symbols_of
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats
 from seqveil.core.model import MarkovModel
+from seqveil.core.words import Line, Result, count, plain
 from seqveil.receiver.evidence import Chain, Evidence, ExpectedStatistics, by_user, distribution, expect, likelihoods
 
 ROUNDS, TOLERANCE = 150, 1e-6
@@ -45,9 +45,7 @@ FAMILY_ROUNDS = 40
 LARGEST = 1 << 22  # numbers of a full table
 FASTEST = 8.0  # longest step of over-relaxed EM
 FLOOR = 1e-12  # of a learned probability: a chain learned from releases rules nothing out
-DRAWS = 2000
-LEAST = 1e-6  # pseudo-moves a row without which a region has no end
-MOST_PARAMETERS = 3000  # parameters whose information is a full matrix
+LEAST = 1e-6  # pseudo-moves a row without which the posterior has no end
 
 
 def _nothing() -> None:
@@ -75,18 +73,42 @@ class HeldOut:
         return self.log_evidence > math.log(1e4) and self.gain > 2 * self.error
 
 
-@dataclass(frozen=True, eq=False)
-class Learned:
-    """A chain learned from releases, how EM ended, and what speaks for it."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Learned(Result):
+    """A chain learned from releases, where EM came to, and what speaks for it."""
 
+    title: ClassVar[str] = "Learned"
     model: MarkovModel
-    chain: Chain
     strength: float
     found: ExpectedStatistics
-    rounds: int
-    change: float  # of the penalised log-likelihood in the last round, nats an event
-    converged: bool
+    end: Climb
     held_out: HeldOut | None  # None where there were too few users to hold any out
+
+    def to_dict(self) -> dict[str, Any]:
+        """How it was learned, as plain values."""
+        model, found, end, held_out = self.model, self.found, self.end, self.held_out
+        facts: dict[str, Any] = {"users": found.users, "releases": found.events, "symbols": model.n}
+        facts |= {"rounds": end.rounds, "converged": end.converged, "strength": self.strength}
+        facts |= {"order": model.order, "model": model.fingerprint}
+        if held_out is not None:
+            facts |= {"gain": held_out.gain, "gain_error": held_out.error}
+            facts |= {"log_evidence": held_out.log_evidence, "earned": held_out.earned}
+        return dict(plain(facts))
+
+    def lines(self) -> list[Line]:
+        """How it was learned, line by line."""
+        end, held_out = self.end, self.held_out
+        taken = f"{count(self.found.events, 'release')} of {count(self.found.users, 'user')}"
+        ended = "converged" if end.converged else f"not converged: still {end.change:.1e} nats an event a round"
+        said = [
+            ("learned", f"{self.model!r} from {taken}"),
+            ("EM", f"{count(end.rounds, 'round')}, {ended}; pseudo-count of {self.strength:g} per row"),
+        ]
+        if held_out is not None:
+            beats = "beyond chance" if held_out.earned else "NOT beyond chance: keep releasing without it"
+            gain = f"{held_out.gain:.4f} ± {held_out.error:.4f} nats an event over no context, {beats}"
+            said.append(("held out", f"{count(held_out.users, 'user')}: {gain}"))
+        return said
 
 
 def learn(
@@ -126,7 +148,7 @@ def learn(
     centre = family(_some(evidence).cut(PIECE), names, each_round)
     strength, earned = _try(evidence, centre, strengths, each_round)
     end, whole = mode(evidence, centre, strength, each_round)
-    return Learned(end.chain.model(names), end.chain, strength, whole, end.rounds, end.change, end.converged, earned)
+    return Learned(end.chain.model(names), strength, whole, end, earned)
 
 
 def mode(
@@ -294,50 +316,10 @@ def _pushed(chain: Chain, plain: Chain, push: float) -> Chain:
     return Chain(*(distribution(old * (new / old) ** push, FLOOR) for old, new in both))
 
 
-@dataclass(frozen=True, eq=False)
-class Region:
-    """Radii in total variation: with posterior probability `confidence` every row is within its own, all at once.
-
-    `rows` (n,) are the symbols' radii and `first` that of the distribution of the first symbols.
-    """
-
-    confidence: float
-    rows: Floats
-    first: float
-    visits: Floats  # (n,) expected moves out of each symbol
-
-    def __repr__(self) -> str:
-        usual = np.average(self.rows, weights=self.visits + 1e-12)
-        within = f"rows within {usual:.3f} on average over visits, {self.rows.max():.3f} at most"
-        return f"Region({self.confidence:.0%}: {within})"
-
-
-def region(learned: Learned, evidence: Evidence, confidence: float = 0.95) -> Region:
-    """The credible region of a chain learned from `evidence`.
-
-    Radii are found by drawing chains from the posterior: each row's radius is proportional to its median distance, and
-    the common factor is such that all rows are inside together with probability `confidence`.
+def posterior(chain: Chain, evidence: Evidence, strength: float, many: int, seed: int = 0) -> list[Chain]:
+    """Chains drawn from the posterior around its top, as tables.
 
     Reference: Louis, *Finding the observed information matrix when using the EM algorithm*, JRSS B 1982.
-    """
-    if not 0 < confidence < 1:
-        raise InputError(f"expected a confidence between 0 and 1, got {confidence}")
-    chain = learned.chain
-    size = chain.rows.size + chain.first.size
-    if size > MOST_PARAMETERS:
-        raise InputError(
-            f"the region of {size} probabilities is too large to compute (at most {MOST_PARAMETERS}); draw on fewer "
-            "symbols"
-        )
-    apart = np.stack([_distances(chain, other) for other in posterior(chain, evidence, learned.strength, DRAWS, 1)])
-    usual = np.maximum(np.median(apart, axis=0), 1e-9)
-    factor = float(np.quantile((apart / usual).max(1), confidence))
-    radii = np.minimum(1.0, factor * usual)
-    return Region(confidence, radii[:-1], float(radii[-1]), learned.found.moves.sum(1))
-
-
-def posterior(chain: Chain, evidence: Evidence, strength: float, count: int, seed: int = 0) -> list[Chain]:
-    """Chains drawn from the posterior around its top, as tables.
 
     A row's logits may all rise together without changing it: along those directions A has no curvature. Where
     strength · P_s P_sᵀ is added to the block of each row, these directions have some, so that A has a root, and what is
@@ -349,7 +331,7 @@ def posterior(chain: Chain, evidence: Evidence, strength: float, count: int, see
     information = scores.T @ scores
     information[np.diag_indices_from(information)] += max(strength, LEAST) * np.append(chain.rows, chain.first)
     root = np.linalg.cholesky(information)
-    numbers = np.random.default_rng(seed).standard_normal((len(root), count))
+    numbers = np.random.default_rng(seed).standard_normal((len(root), many))
     parts = (np.split(move, [chain.rows.size]) for move in np.linalg.solve(root.T, numbers).T)
     return [
         Chain(_moved(chain.first, first), _moved(chain.rows, rows.reshape(chain.rows.shape))) for rows, first in parts
@@ -361,8 +343,3 @@ def _moved(distribution: Floats, move: Floats) -> Floats:
     middle = (distribution * move).sum(-1, keepdims=True)
     weights = np.maximum(distribution * (1.0 + move - middle), 1e-12)
     return np.asarray(weights / weights.sum(-1, keepdims=True))
-
-
-def _distances(chain: Chain, other: Chain) -> Floats:
-    rows = np.abs(chain.rows - other.rows).sum(1) / 2
-    return np.append(rows, np.abs(chain.first - other.first).sum() / 2)

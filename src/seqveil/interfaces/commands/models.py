@@ -114,14 +114,13 @@ def learn(
     model: o.ModelFile,
     out: Annotated[Path, o.option("MODEL", "Where to write the learned model.", "--out", "-o")],
     *,
-    confidence: float = o.opt("C", "Confidence level of the region for the learned rows.", default=0.95),
     meta: o.Meta = None,
     json: o.Json = False,
 ) -> None:
     """Learn how streams are correlated, from releases alone.
 
-    This costs no privacy. --model names the model that the release was made with. The command prints how certain the
-    learned transitions are.
+    This costs no privacy. --model names the model that the release was made with. The command says whether the
+    learned model predicts held-out releases.
 
     Example: seqveil learn released.csv --model pages.model -o learned.model
     """
@@ -129,8 +128,8 @@ def learn(
 
     _check_out(out, released, model)
     with steps(None, "rounds") as working:
-        found = learn_released(released, model, confidence=confidence, meta=meta, working=working)
-    found.learned.model.save(out)
+        found = learn_released(released, model, meta=meta, working=working)
+    found.model.save(out)
     if json:
         emit_json({**found.to_dict(), "out": str(out)})
     else:
