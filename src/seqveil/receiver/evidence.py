@@ -87,8 +87,9 @@ class Evidence:
 
     >>> from seqveil import Policy
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> Evidence.of(Policy(epsilon=1.0, mechanism="randomized_response").on(model), [[0, 0, 1], [1]])
-    Evidence(2 users, 4 releases, 2 symbols)
+    >>> found = Evidence.of(Policy(epsilon=1.0, mechanism="randomized_response").on(model), [[0, 0, 1], [1]])
+    >>> found.people, found.events, found.n
+    (2, 4, 2)
     """
 
     table: Floats  # (R, n)
@@ -228,9 +229,6 @@ class Evidence:
         likely = likely if shown.size == self.n else np.take(likely, shown, axis=-1)
         likely[ended] = 1.0
         return Says(likely, None if self.links is None else np.where(ended, 0, self.links[at]), self.joins, shown)
-
-    def __repr__(self) -> str:
-        return f"Evidence({self.people} users, {self.events} releases, {self.n} symbols)"
 
 
 class CaseReader:

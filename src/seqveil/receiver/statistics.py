@@ -128,16 +128,12 @@ def summarise(
 ) -> Summary:
     """Counts behind released streams with confidence intervals, from releases and public parameters alone.
 
-    Where every release can be inverted (`randomized_response`, any kernel with as many outputs as symbols, at ε > 0
-    throughout) and no few events outweigh the others, the intervals assume nothing about the data: "design". Else a
-    chain is learned from the releases and truths are drawn from what they leave open: "learned". The model of the
-    release is trusted in neither, though the second leans on it where the releases say little. "guarded" releases and
-    blocks under a model that is more than one chain of order 1 are read under that model, which is trusted then:
-    "model".
+    `method` "auto" takes "design" where every release can be inverted and no few events outweigh the others, "model"
+    for "guarded" releases and blocks under a model that is more than one chain of order 1, and else "learned".
 
     Parameters: users and released codes, event by event, in time order within each user; of blocks `epsilons`, as the
     record has them, say where one was cut; `window` counts events of a stream that make one window of the histogram
-    over time (one window by default); `method` is "auto", "design", "learned" or "model";
+    over time (one window by default);
     `seen` gets the users of each round, numbered as they come, and their releases as an observer sees them, unless
     releases are inverted.
 

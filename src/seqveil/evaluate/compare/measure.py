@@ -120,7 +120,7 @@ def measured(arena: Arena, way: Way, epsilon: float | None) -> ComparisonRow:
         status, claimed = "unsound" if passed else "sound" if bounded else "no promise", None
     people = range(len(arena.streams))
     kinds = (trial.costs, trial.filtered, trial.smoothed)
-    errors = _errors([np.array([kind[k].sum() for k in people]) for kind in kinds], _lengths(arena))
+    errors = _errors([np.array([kind[k].sum() for k in people]) for kind in kinds], arena.lengths)
     return ComparisonRow(
         way.label,
         way.mechanism,
@@ -138,10 +138,6 @@ def measured(arena: Arena, way: Way, epsilon: float | None) -> ComparisonRow:
         micros=1e6 * trial.seconds / errors["events"],
         secrets=figures,
     )
-
-
-def _lengths(arena: Arena) -> Ints:
-    return np.array([len(own) for own in arena.streams])
 
 
 def _errors(costs: Iterable[Floats], counts: Ints) -> dict[str, Any]:
@@ -186,7 +182,7 @@ def constant(arena: Arena, epsilon: float | None = None) -> ComparisonRow:
     guesses = arena.distortion.best_guess(filtering.unseen(arena.model, arena.longest))
     sums = np.array([arena.distortion.between(own, guesses[: len(own)]).sum() for own in arena.streams])
     figures = ("claimed", "lift_most", "lift_least", "ldp", "leakage_most", "leakage_least")
-    nothing: dict[str, Any] = dict.fromkeys(figures, 0.0) | _errors([sums] * 3, _lengths(arena))
+    nothing: dict[str, Any] = dict.fromkeys(figures, 0.0) | _errors([sums] * 3, arena.lengths)
     silent = tuple(SecretFigures(one.name, words.about(one), one.total, 0.0, 0.0) for one in arena.secrets)
     return ComparisonRow(CONSTANT, "constant", epsilon, "limit", limit=True, secrets=silent, **nothing)
 
