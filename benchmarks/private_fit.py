@@ -43,8 +43,8 @@ def wrong(model: MarkovModel, truth: np.ndarray, seed: int = 7) -> float:
 
 def private(split: Split, counts: BoundedCounts, epsilon: float, repeats: int) -> float:
     """The same for models fitted with noise, a mean over several fits."""
-    noisy = (counts.noisy(epsilon, SeededRandomness(seed)) for seed in range(repeats))
-    return float(np.mean([wrong(each.model(split.alphabet), split.held_out) for each in noisy]))
+    models = (counts.model(epsilon, SeededRandomness(seed), split.alphabet) for seed in range(repeats))
+    return float(np.mean([wrong(each, split.held_out) for each in models]))
 
 
 def splits(data: Path | None) -> Iterator[Split]:

@@ -10,7 +10,6 @@ import math
 import numpy as np
 
 from seqveil.core.kernel import Floats
-from seqveil.evaluate.baselines.mutual_information import blahut_steps
 
 STEEPEST = 1e4  # slope, for costs scaled to [0, 1]
 HALVINGS, STEPS = 36, 200
@@ -44,9 +43,10 @@ def arimoto(beliefs: Floats, epsilon: float, costs: Floats) -> Floats:
     for _ in range(HALVINGS):
         slope = 0.5 * (low + high)
         decay = np.exp(-np.exp(slope)[:, None, None] * scaled)
-        outputs = blahut_steps(
-            beliefs, decay, 0.999 * outputs + 0.001 / n, STEPS
-        )  # what was given up may be wanted again
+        outputs = 0.999 * outputs + 0.001 / n  # what was given up may be wanted again
+        for _ in range(STEPS):
+            reach = np.maximum((decay @ outputs[:, :, None])[:, :, 0], 1e-300)
+            outputs = outputs * ((beliefs / reach)[:, None, :] @ decay)[:, 0, :]
         table = np.maximum(outputs[:, None, :] * decay, 1e-300 * decay)
         table /= table.sum(2, keepdims=True)
         fits = information(beliefs, table) <= epsilon

@@ -23,7 +23,7 @@ RARE = 1e-6  # chance that a statistical test here fails though all is well
 def fit_private(streams, epsilon, n, seed=None, contribution=CONTRIBUTION):
     users = np.repeat(np.arange(len(streams)), [len(stream) for stream in streams])
     counts = BoundedCounts.of(users, np.concatenate(streams), n, contribution)
-    return counts.noisy(epsilon, randomness(seed)).model(None)
+    return counts.model(epsilon, randomness(seed))
 
 
 @pytest.mark.parametrize("rate", [(1, 1), (1, 21), (7, 1)])

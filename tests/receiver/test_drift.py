@@ -18,7 +18,8 @@ from seqveil.engine import stream
 from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.cli import main
-from seqveil.receiver.drift import Drift, Fixed, Learning, ModelCheck, alternatives_of, looser, stickier
+from seqveil.receiver.drift import Drift, Fixed, Learning, ModelCheck, alternatives_of, looser
+from seqveil.receiver.evidence import Chain
 
 MODEL = MarkovModel([0.4, 0.3, 0.3], [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]])
 MOVED = MarkovModel([0.4, 0.3, 0.3], [[0.6, 0.1, 0.3], [0.2, 0.5, 0.3], [0.1, 0.2, 0.7]])  # τ = .2, .2, 0
@@ -115,8 +116,7 @@ def test_releases_that_tell_nothing_move_nothing():
 
 
 def test_alternatives_are_distributions():
-    for alternative in (looser(MODEL, 0.3), stickier(MODEL, 0.3)):
-        assert alternative.advance(np.eye(3)).sum(1) == pytest.approx(np.ones(3))
+    assert looser(MODEL, 0.3).advance(np.eye(3)).sum(1) == pytest.approx(np.ones(3))
     two = MarkovModel.fit([[0, 1, 2, 0, 1, 0, 2]], order=2, n=3, smoothing=1.0)
     assert [type(alternative) for alternative in alternatives_of(two, 1)] == [Fixed]
     drift = Drift(Policy(epsilon=1.0, mechanism="randomized_response").on(two), 1)
@@ -126,7 +126,7 @@ def test_alternatives_are_distributions():
 
 def test_a_learning_alternative_learns():
     """What it expects of the next symbols comes to what the chain that people follow says of them."""
-    truth, alternative = MOVED.sample(41, 500, 1), Learning(MODEL, 500, 1.0)
+    truth, alternative = MOVED.sample(41, 500, 1), Learning(Chain.of(MODEL), 500, 1.0)
     for symbols in truth.T:
         expected = alternative.weigh(np.arange(500), np.eye(3)[symbols] + 1e-6)[0]
     assert np.abs(expected - MOVED.advance(np.eye(3))[truth[:, -2], truth[:, -1]]).max() < 0.03

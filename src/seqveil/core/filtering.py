@@ -1,24 +1,19 @@
 """What an observer believes, from the model and the releases alone: one step forward and back, and whole streams.
 
 `move` is the whole step of the filter, `condition` and `predict` its two halves, `pull` one step of the way back.
-`smooth` puts them together for streams whose releases are given as columns Q(y_k | ·). `forward` and `backward` are the
-recursions themselves, whatever their steps are: of a table that is being learned, of a secret's automaton beside the
-chain.
 
 A distribution of states is an array of probabilities, but where one is below FAINT its logarithm stands in its place, a
 number below zero: on a chain that does not mix, a sequence that one stretch of releases all but rules out may come back
 by another, hundreds of nats later, and no float would remember it. Zero is what the model itself rules out.
 
-For many users at once the step has a second form, compiled, in which `SIDE` of them share one pass over the chain. It
-takes every sum in the same order, so that both give the same numbers to the last bit, whoever else is in the call
-(tests compare them). It stays because it pays: over 5,135 states it takes a quarter of the time, and most of the time
-of a file is spent here.
+For many users at once the step has a second form, compiled, in which `SIDE` of them share one pass over the chain. Both
+take every sum in the same order and give the same numbers to the last bit (tests compare them); over 5,135 states the
+second takes a quarter of the time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -264,80 +259,6 @@ def _products(distributions: Any, pointers: Any, sources: Any, chances: Any, out
             e7 += chance * distribution[7]
         out[t, 0], out[t, 1], out[t, 2], out[t, 3] = e0, e1, e2, e3
         out[t, 4], out[t, 5], out[t, 6], out[t, 7] = e4, e5, e6, e7
-
-
-def forward(
-    joint: Floats, columns: Iterable[Any], step: Callable[[Floats, Any], Floats]
-) -> Iterator[tuple[Floats, Floats]]:
-    """The scaled forward recursion of streams side by side: the distribution after each release, and its probability.
-
-    Distributions are (B, S), a row for each user, and the longest streams come first.
-
-    Parameters:
-      joint: the distribution of the first state times what the first release says; it is scaled in place.
-      columns: what each later release says, of the streams that have got so far (B on the first axis).
-      step: leads a distribution on, and multiplies it by what the column says: a new array.
-    """
-    distribution, scale = joint, joint.sum(1)
-    distribution /= scale[:, None]
-    yield distribution, scale
-    for column in columns:
-        distribution = step(distribution[: len(column)], column)
-        scale = distribution.sum(1)
-        distribution /= scale[:, None]
-        yield distribution, scale
-
-
-def backward(
-    later: Floats,
-    columns: Sequence[Any],
-    weigh: Callable[[Floats, Any], Floats],
-    pull: Callable[[Floats], Floats],
-    scales: Sequence[Floats] | None = None,
-) -> Iterator[tuple[int, Floats]]:
-    """The way back from the last release: at each step t the likelihood of step t+1 and all later, by its state.
-
-    `later` (B, S), ones at first, becomes the likelihood of all releases after step t by the state there; what a
-    caller changes in it counts from there on. A stream that ends at t has ones.
-
-    Parameters:
-      later: ones, in the shape of the first distribution.
-      columns: what each release says, of the streams that have got so far.
-      weigh: multiplies a likelihood by what a column says.
-      pull: leads a likelihood one step back.
-      scales: those of the way forward, by which it is exact; without them each row's largest is 1.
-    """
-    for t in range(len(columns) - 2, -1, -1):
-        going = slice(len(columns[t + 1]))
-        ahead = weigh(later[going], columns[t + 1])
-        ahead /= np.maximum(ahead.max(-1, keepdims=True), TINY) if scales is None else scales[t + 1][:, None]
-        later[going] = pull(ahead)
-        yield t, ahead
-
-
-def smooth(model: MarkovModel, distributions: Sequence[Floats], columns: Sequence[Floats]) -> None:
-    """Forward–backward in place: each filtered distribution (T, B, S) times the likelihood of what was released later.
-
-    Streams of several lengths go together, longest first: all may hold, step by step, the rows of those that have got
-    so far.
-    """
-    if not len(distributions):
-        return
-    later = np.ones(distributions[0].shape)
-
-    def weigh(values: Floats, column: Floats | Ints) -> Floats:
-        """What is expected later, weighed by how likely each state makes the release."""
-        return values * (column if model.size == model.n else column[:, model.newest])
-
-    for t, ahead in backward(later, columns, weigh, partial(pull, model)):
-        own = distributions[t][: len(ahead)]
-        distribution = own * later[: len(ahead)]
-        total = distribution.sum(1, keepdims=True)
-        if not total.all():
-            # a release the model rules out (an unsound mechanism's) says nothing about what came before it
-            later[: len(ahead)] = np.where(total > 0, later[: len(ahead)], 1.0)
-            distribution, total = np.where(total > 0, distribution, own), np.where(total > 0, total, 1.0)
-        np.divide(distribution, total, out=own)
 
 
 def foresee(model: MarkovModel, codes: Ints, lengths: Ints) -> Iterator[tuple[Floats, Ints]]:

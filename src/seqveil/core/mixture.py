@@ -4,15 +4,12 @@
 
 A stream enters by its counts of runs alone, so one round of EM is two sparse products: streams × runs times
 runs × types, and back. With C_k(j) the expected count of run j in streams of type k, N_k of all runs with its context
-and q(j) the distribution of the common chain, each type's distribution is (C_k(j) + κ·q(j)) / (N_k + κ): few streams
-say little, and what a type has hardly seen it does as everyone does. That is the largest posterior under a Dirichlet
-prior of κ pseudo-counts around the common chain, so likelihood times prior never falls from one round to the next.
+and q(j) the distribution of the common chain, each type's distribution is (C_k(j) + κ·q(j)) / (N_k + κ): the largest
+posterior under a Dirichlet prior around the common chain, so likelihood times prior never falls.
 
 A *trait* is a question about people that the type answers: the mixture of the mixtures of each answer's people, who
-never change to a type of another answer.
-
-The model is public. A type that few people make up would describe them, so a type that is the likeliest one of fewer
-than 50 people is merged into the type nearest to it, and an answer of fewer is refused.
+never change to a type of another answer. The model is public, so a type that is the likeliest one of fewer than 50
+people is merged into the type nearest to it, and an answer of fewer is refused.
 
 Reference: Cadez, Heckerman, Meek, Smyth, White, *Model-based clustering and visualization of navigation patterns on a
 web site*, Data Mining and Knowledge Discovery 7, 2003.

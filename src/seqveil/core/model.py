@@ -424,12 +424,6 @@ class MarkovModel(States):
         whole = self.size == self.types * self.n
         return whole and bool((self.newest.reshape(-1, self.n) == np.arange(self.n)).all())
 
-    @cached_property
-    def base_distribution(self) -> Floats:
-        """The base distribution of symbols, whatever the type: (n,)."""
-        weighed = self.base * np.bincount(self.answers, self.initial)[self.base_answer]
-        return np.asarray(np.bincount(self.newest[self.base_state], weighed, minlength=self.n), np.float64)
-
     def log_likelihood(self, codes: ArrayLike) -> float:
         """log Pr of one sequence of codes (natural logarithm), -inf where it cannot occur."""
         sequence = self.alphabet.checked_codes(codes)

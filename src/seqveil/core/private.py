@@ -1,8 +1,8 @@
 """A chain fitted to raw data with differential privacy: noisy integer counts, bounded for each user.
 
-Each user adds at most one start and M transitions, taken evenly along the stream. Every one of the n starts and n²
-transitions gets integer noise that is drawn exactly, whether it occurred or not, and all that follows uses the noisy
-counts alone. No floating-point number decides anything about the noise, so pure ε-DP is pure.
+Every one of the n starts and n² transitions gets integer noise that is drawn exactly, whether it occurred or not, and
+all that follows uses the noisy counts alone. No floating-point number decides anything about the noise, so pure ε-DP is
+pure.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class BoundedCounts:
     exactly M of them, evenly spread.
 
     *Guarantee*: which transitions of a user count depends on that user's stream alone, and they are at most M. So
-    adding or removing one user with their whole stream changes the probability of any model made of `noisy` counts by a
+    adding or removing one user with their whole stream changes the probability of any `model` by a
     factor of at most e^ε (replacing one user: e^{2ε}), whatever the data. It does not cover the alphabet, which is
     public, nor messages about bad rows, which only the one who fits sees.
 
     >>> from seqveil.core.randomness import SeededRandomness
     >>> counts = BoundedCounts.of(np.repeat(np.arange(2000), 5), np.tile([0, 0, 1, 1, 0], 2000), 2)
-    >>> model = counts.noisy(1.0, SeededRandomness(1)).model(None)
+    >>> model = counts.model(1.0, SeededRandomness(1))
     >>> model.advance(np.array([1.0, 0.0])).round(1).tolist(), model.origin["sensitivity"], model.origin["private"]
     ([0.5, 0.5], 21, False)
 
@@ -73,72 +73,56 @@ class BoundedCounts:
         moves = np.bincount((codes[:-1] * n + codes[1:])[kept], minlength=n * n)
         return cls(starts, moves.reshape(n, n), int(contribution))
 
-    def noisy(self, epsilon: float, source: Randomness) -> NoisyCounts:
-        """The counts with noise: ε-differentially private, where `source` is. Each call spends its own ε."""
-        if isinstance(epsilon, bool) or not math.isfinite(epsilon) or not 1 / FINENESS <= epsilon <= 64:
-            raise InputError(f"expected epsilon of the fit from 1e-6 to 64, got {epsilon}")
-        steps, sensitivity, n = math.floor(epsilon * FINENESS), self.contribution + 1, len(self.starts)
-        noise = exact_laplace((steps, FINENESS * sensitivity), n * (n + 1), source)
-        starts, moves = self.starts + noise[:n], self.moves + noise[n:].reshape(n, n)
-        return NoisyCounts(starts, moves, float(epsilon), self.contribution, source.private)
-
-
-@dataclass(frozen=True, eq=False)
-class NoisyCounts:
-    """What a private fit may look at: counts with noise, and how much there is of it."""
-
-    starts: Ints = field(repr=False)
-    moves: Ints = field(repr=False)
-    epsilon: float
-    contribution: int
-    private: bool
-
-    @property
-    def scale(self) -> float:
-        """Scale of the noise: sensitivity / ε."""
-        return (self.contribution + 1) / self.epsilon
-
-    @property
-    def users(self) -> int:
-        """About how many users there were: the noisy starts, added up."""
-        return max(0, int(self.starts.sum()))
-
-    def model(self, alphabet: Symbols | None = None) -> MarkovModel:
-        """The chain, with the fit's ledger entry as its `origin`: post-processing, free of further cost.
+    def model(self, epsilon: float, source: Randomness, alphabet: Symbols | None = None) -> MarkovModel:
+        """The chain of the counts with noise, ε-differentially private where `source` is, with its ledger entry as
+        `origin`. Each call spends its own ε; all that follows the noise is post-processing.
 
         With b the scale of the noise, counts below `CUT`·b are taken for noise. What a row has beyond its kept counts,
         its noisy sum less theirs and at least b, is shared out: a part stays where it is, the same part in all rows
         (what the diagonal has of all counts not kept, which many cells together tell well, but `MOST_STAYING` at most);
         the rest goes to the base distribution, the kept counts by symbol entered.
         """
-        from scipy import sparse
-
-        n, scale = len(self.starts), self.scale
-        kept = np.where(self.moves >= CUT * scale, self.moves, 0).astype(np.float64)
-        into = kept.sum(0) + np.maximum(self.starts, 0.0)
-        base = (into + scale) / (into.sum() + n * scale)
-        left = self.moves - kept
-        rest = np.maximum(left.sum(1), scale)
-        total = kept.sum(1) + rest
-        staying = max(0.0, float(np.trace(left)))
-        stay = min(MOST_STAYING, staying / max(float(left.sum()), staying, scale))
-        chain = sparse.csr_array((kept + np.diag(stay * rest)) / total[:, None])
-        first = np.where(self.starts >= CUT * scale, self.starts, 0).astype(np.float64)  # by the same rule
-        others = max(float(self.starts.sum() - first.sum()), scale)
-        first = (first + others * base) / (first.sum() + others)
-        states = States(1, n, first, chain, (1 - stay) * rest / total, base, *2 * (np.arange(n),))
-        validate(states)
+        if isinstance(epsilon, bool) or not math.isfinite(epsilon) or not 1 / FINENESS <= epsilon <= 64:
+            raise InputError(f"expected epsilon of the fit from 1e-6 to 64, got {epsilon}")
+        steps, sensitivity, n = math.floor(epsilon * FINENESS), self.contribution + 1, len(self.starts)
+        noise, scale = exact_laplace((steps, FINENESS * sensitivity), n * (n + 1), source), sensitivity / epsilon
+        starts, moves = self.starts + noise[:n], self.moves + noise[n:].reshape(n, n)
+        users = max(0, int(starts.sum()))
         origin = {
             "kind": "private fit",
-            "private": self.private,
-            "epsilon": self.epsilon,
+            "private": source.private,
+            "epsilon": float(epsilon),
             "delta": 0.0,
             "relation": "one user added or removed",
             "contribution": {"starts": 1, "transitions": self.contribution},
-            "sensitivity": self.contribution + 1,
-            "noise": f"discrete Laplace of scale {scale:.6g} on {self.moves.size + n} counts",
+            "sensitivity": sensitivity,
+            "noise": f"discrete Laplace of scale {scale:.6g} on {n * (n + 1)} counts",
+            "users": users,
+            "events": users + max(0, int(moves.sum())),
         }
-        return MarkovModel._of(states, symbols_of(alphabet, n)).with_origin(origin)
+        return MarkovModel._of(_chain(starts, moves, scale), symbols_of(alphabet, n)).with_origin(origin)
+
+
+def _chain(starts: Ints, moves: Ints, scale: float) -> States:
+    """The states of the chain from counts with noise of this scale."""
+    from scipy import sparse
+
+    n = len(starts)
+    kept = np.where(moves >= CUT * scale, moves, 0).astype(np.float64)
+    into = kept.sum(0) + np.maximum(starts, 0.0)
+    base = (into + scale) / (into.sum() + n * scale)
+    left = moves - kept
+    rest = np.maximum(left.sum(1), scale)
+    total = kept.sum(1) + rest
+    staying = max(0.0, float(np.trace(left)))
+    stay = min(MOST_STAYING, staying / max(float(left.sum()), staying, scale))
+    chain = sparse.csr_array((kept + np.diag(stay * rest)) / total[:, None])
+    first = np.where(starts >= CUT * scale, starts, 0).astype(np.float64)  # by the same rule
+    others = max(float(starts.sum() - first.sum()), scale)
+    first = (first + others * base) / (first.sum() + others)
+    states = States(1, n, first, chain, (1 - stay) * rest / total, base, *2 * (np.arange(n),))
+    validate(states)
+    return states
 
 
 def exact_laplace(rate: tuple[int, int], count: int, randomness: Randomness) -> Ints:

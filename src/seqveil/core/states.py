@@ -7,12 +7,9 @@ states, `chain` is S×S and may be incomplete; what a row lacks goes back to the
 
 Additive smoothing and contexts that never continue thus cost one number a row instead of a dense row.
 
-A mixture of K chains, one for each type of person, has the contexts of every type side by side: a state is a type and a
-context, `chain` is block-diagonal, and what a row lacks goes to a base distribution over all types, so `base` and
-`base_state` then have K·n entries, those of type 0 first.
-
-Where the types carry the answers to a question about the person (`Trait`), nobody's answer ever changes: what a row
-lacks goes to the types of its own answer, so that `base` is a distribution within each answer.
+A mixture of K chains has the contexts of every type side by side: `chain` is block-diagonal, and what a row lacks goes
+to a base distribution over all types, so `base` and `base_state` have K·n entries, those of type 0 first. Where the
+types answer a question about the person (`Trait`) no answer changes: `base` is a distribution within each answer.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Times of events in seconds, from whatever form they come in: one rule for sessions, files, services and Spark.
 
-A number is read by its size, because no clock leaves a doubt: below 10¹¹ it is in seconds, of whatever beginning (as
-seconds since 1970 that is the year 5138); from there on it is since 1970, in milliseconds below 10¹⁴, in microseconds
-below 10¹⁷, in nanoseconds below 10²⁰. Text is ISO 8601, and a time without a zone is UTC. Anything else is no time: a
-window that looks back from it would be empty, and its user could never come back to the present.
+A number is read by its size: below 10¹¹ it is in seconds, of whatever beginning (as seconds since 1970 that is the year
+5138); from there on it is since 1970, in milliseconds below 10¹⁴, in microseconds below 10¹⁷, in nanoseconds below
+10²⁰. Text is ISO 8601, and a time without a zone is UTC. Anything else is refused: a window that looks back from it
+would be empty, and its user could never come back to the present.
 
 `Slots` cut streams into slots of equal length: one symbol for each slot, whether something happened in it or not.
 """

@@ -143,7 +143,7 @@ class Audit:
     *Guarantee*: nothing private is used, and nothing that the release claims is believed: ε, leakage and budget are all
     recomputed. A release that the setting cannot have made is refused.
 
-    >>> from seqveil import MarkovModel, Session
+    >>> from seqveil import MarkovModel
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> from seqveil.engine.policy import Policy
     >>> audit = Audit(Policy(epsilon=1.0).on(model))
@@ -151,15 +151,6 @@ class Audit:
     >>> report = audit.report()
     >>> report.passed, report.worst_user, report.composition, report.leakage <= 2.0
     (True, 'ann', 2.0, True)
-
-    >>> session = Session(model, epsilon=2.0, batch=2, seed=1)
-    >>> values = [session.release_batch(symbols) for symbols in ([0, 0], [0, 1])]
-    >>> audit = Audit(session.setting)
-    >>> [audit.take_batch("ann", path, np.array(codes)) for path, codes in zip(session.paths, values)]
-    [2.0, 2.0]
-    >>> report = audit.report()
-    >>> report.passed, report.releases, report.composition, report.leakage <= 4.0
-    (True, 2, 4.0, True)
 
     Reference: docs/theory.md, sections 7 and 8.
     """

@@ -1,11 +1,9 @@
 """For the receiver of a stream: the best estimate of every symbol, from model and releases alone.
 
-The lifts are public, so a released stream is a hidden Markov model with emission Q(y_k | x): forward filtering gives
-the distribution of each symbol given the releases up to it, forward–backward given all of them. It is post-processing:
-it costs no privacy, and any loss has its best estimate from the same distributions.
-
-A block is real or fake as a whole, and nobody knows which: its distributions are those of two filters, one along its
-path and one that moves on freely, mixed with the probability that its bit is fake.
+A released stream is a hidden Markov model with emission Q(y_k | x): forward filtering gives the distribution of each
+symbol given the releases up to it, forward–backward given all of them (docs/theory.md, section 9). It is
+post-processing and costs no privacy. A block is real or fake as a whole: its distributions are those of two filters,
+one along its path and one that moves on freely, mixed with the probability that its bit is fake.
 """
 
 from __future__ import annotations
@@ -142,22 +140,38 @@ Seen = Iterable[tuple[int, stream.State, Any]]  # steps, the public state before
 
 
 def decode_seen(setting: stream.Terms, followed: Seen, smooth: bool = True) -> Iterator[tuple[int, Floats]]:
-    """`decode_steps` from releases as somebody saw them who has followed the streams, or made them."""
-    if setting.in_blocks or setting.remembered:
-        yield from _decode_cases(setting, followed, smooth)
-        return
-    model, filtered, columns = setting.model, list[Floats](), list[Floats]()
-    for t, before, released in followed:
-        column = released.columns / released.columns.max(1, keepdims=True)
-        distribution = filtering.condition(model, before.states, column)[0]
+    """`decode_steps` from releases as somebody saw them who has followed the streams, or made them.
+
+    All runs over the case that nobody sees, the bit of a block or what is remembered, and the state. Forward the public
+    state has their distribution before each event; back they go as in `evidence`.
+    """
+    model, reader, kept = setting.model, CaseReader(setting), list[tuple[Floats, Says]]()
+    for t, before, seen in followed:
+        trackers: Any = before.trackers  # None in blocks
+        rows, links = reader.read(seen, trackers, before.steps)
+        says = Says(rows[..., model.newest], links, reader.joins, model.newest)
+        joint = _cases(setting, before, seen) * says.rows
+        joint = np.where(joint.any((1, 2), keepdims=True), joint, says.rows)  # what an unsound mechanism released
+        joint /= joint.sum((1, 2), keepdims=True)
         if smooth:
-            filtered.append(distribution)
-            columns.append(column)
+            kept.append((joint, says))
         else:
-            yield t, filtering.symbols(model, distribution)
-    filtering.smooth(model, filtered, columns)
-    for t, distribution in enumerate(filtered):
-        yield t, filtering.symbols(model, distribution)
+            yield t, filtering.symbols(model, joint.sum(1))
+    for t, later in backward(model, [says for _, says in kept]) if kept else ():
+        joint = kept[t][0][: len(later)]
+        later[~(joint * later).any((1, 2))] = 1.0  # what the model rules out says nothing about what came before it
+        joint *= later
+        joint /= joint.sum((1, 2), keepdims=True)
+    for t, (joint, _) in enumerate(kept):
+        yield t, filtering.symbols(model, joint.sum(1))
+
+
+def _cases(setting: stream.Terms, before: stream.State, seen: Any) -> Floats:
+    """The distribution of case and state before an event, (B, K, S)."""
+    if setting.in_blocks:
+        return _in_blocks(seen)
+    trackers: Any = before.trackers
+    return states_of(trackers) if setting.remembered else filtering.clear(before.states)[:, None]
 
 
 def _follow(
@@ -178,30 +192,6 @@ def _follow(
         if tell is not None:
             tell(t, seen)
         yield t, before, seen
-
-
-def _decode_cases(setting: stream.Terms, followed: Seen, smooth: bool) -> Iterator[tuple[int, Floats]]:
-    """`decode_seen` over the case that nobody sees, the bit of a block or what is remembered, and the state.
-
-    Forward the public state has their distribution before each event; back they go as in `evidence`.
-    """
-    model, reader, kept = setting.model, CaseReader(setting), list[tuple[Floats, Says]]()
-    for t, before, seen in followed:
-        trackers: Any = before.trackers  # None in blocks
-        rows, links = reader.read(seen, trackers, before.steps)
-        says = Says(rows[..., model.newest], links, reader.joins, model.newest)
-        joint = (_in_blocks(seen) if setting.in_blocks else states_of(trackers)) * says.rows
-        joint /= joint.sum((1, 2), keepdims=True)
-        if smooth:
-            kept.append((joint, says))
-        else:
-            yield t, filtering.symbols(model, joint.sum(1))
-    for t, later in backward(model, [says for _, says in kept]) if kept else ():
-        joint = kept[t][0]
-        joint[: len(later)] *= later
-        joint /= joint.sum((1, 2), keepdims=True)
-    for t, (joint, _) in enumerate(kept):
-        yield t, filtering.symbols(model, joint.sum(1))
 
 
 def _in_blocks(seen: Any) -> Floats:

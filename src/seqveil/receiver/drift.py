@@ -2,11 +2,8 @@
 
 Under the model release y_k has probability p(y_k) = Σ β(x) Q(y_k|x) given the releases before it. For any other
 distribution q of the next release that is fixed before it comes, Π q(y_k)/p(y_k) is a martingale of mean 1 if the model
-is right, and so is any mixture of such products: an e-process E. By Ville's inequality
-
-    Pr( E ever reaches 1/α ) ≤ α,
-
-however long one looks and whenever one stops. E is the odds, against the model, of a bet that began with one unit.
+is right, and so is any mixture of such products: an e-process E, the odds of a bet against the model that began with
+one unit. By Ville's inequality it ever reaches 1/α with a probability of at most α.
 
 In a block p is the mixture of its two cases, real and fake, given the releases before. An alternative mixes them in the
 same shares at each event, as if the bit were drawn anew: that is a distribution of the next release too.
@@ -28,13 +25,12 @@ from seqveil.engine.blocks import Made
 from seqveil.engine.stream import Released, Rows, Terms
 from seqveil.receiver.evidence import Chain, Followed, distribution
 
-SHARE = 0.3  # of a transition row that a fixed alternative changes
+SHARE = 0.3  # of a transition row that the fixed alternative changes
 LEARNED = 300  # symbols up to which an alternative learns the whole chain
 FIRM = 30.0  # transitions out of a symbol that the model counts for when an alternative begins to learn
 PACE = (1.0, 4.0, 16.0)  # how far learning alternatives step: 1 is the EM step, slow where releases tell little
 ODDS = (0.1, 0.35, 1.0, 3.0, 10.0)  # how much likelier to stay people of each kind are
 LEAST = 1e-4  # probability that a learning alternative gives any step
-SETTLED = 30  # steps after which people are held to be where they usually are
 EARLY = 1000.0  # events over which half of a bet's stake is put in
 ALPHA = 0.01  # of a false alarm in a check, however many releases there are
 FEWEST = (10, 300)  # people and releases without which a check that finds nothing says nothing
@@ -112,10 +108,9 @@ class Drift:
     ever becomes true is at most ALPHA. Only releases and public parameters are used, so it is post-processing and
     costs no privacy. No alarm is no proof that the model is right.
 
-    The alternatives are the chain made stickier, the chain made looser, chains learned from the releases before, and
-    people of several kinds, who stay longer or less long than the model says. Against a mixture the kinds are its own
-    types, other ones of which may have become common. Each bet is spread over the times at which a change might have
-    begun.
+    The alternatives are the chain made looser, chains learned from the releases before, and people of several kinds,
+    who stay longer or less long than the model says. Against a mixture the kinds are its own types, other ones of which
+    may have become common. Each bet is spread over the times at which a change might have begun.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> from seqveil import Policy
@@ -189,10 +184,8 @@ def alternatives_of(model: MarkovModel, users: int) -> list[Fixed | Kinds | Lear
     One that stands for several has so many `bets`, and gives a row for each.
     """
     found: list[Fixed | Kinds | Learning] = [Fixed(looser(model, SHARE), users)]
-    if model.stacked:
-        found.append(Fixed(stickier(model, SHARE), users))
-        if model.n <= LEARNED:
-            found += [Learning(mean_chain(model), users, *PACE), Kinds(model, users)]
+    if model.stacked and model.n <= LEARNED:
+        found += [Learning(Chain.of(model), users, *PACE), Kinds(model, users)]
     return found
 
 
@@ -208,33 +201,10 @@ def _kinds(model: MarkovModel) -> tuple[list[MarkovModel], Floats]:
     return [chain.model(model.alphabet) for chain in chains], FIRM * np.maximum(first.sum(1), LEAST)
 
 
-def mean_chain(model: MarkovModel) -> MarkovModel:
-    """The chain of everyone together: where people are after a while, whatever their type, and what they do next."""
-    if model.types == 1:
-        return model
-    settled = model.initial
-    for _ in range(SETTLED):
-        settled = model.advance(settled)
-    share = np.zeros((model.n, model.size))
-    share[model.newest, np.arange(model.size)] = settled + np.finfo(float).tiny
-    moved = model.advance(share / share.sum(1, keepdims=True))
-    rows = moved.reshape(model.n, model.types, model.n).sum(1)
-    return MarkovModel(model.prior, rows / rows.sum(1, keepdims=True), alphabet=model.alphabet)
-
-
 def looser(model: MarkovModel, share: float) -> MarkovModel:
     """The model with this share of every step drawn from its base distribution."""
     backoff = (1 - share) * model.backoff + share
     states = replace(model.states, chain=(1 - share) * model.chain, backoff=backoff)
-    return MarkovModel._of(states, model.alphabet)
-
-
-def stickier(model: MarkovModel, share: float) -> MarkovModel:
-    """The model (of order 1, with types or without) with this share of every step staying where it is."""
-    from scipy import sparse
-
-    chain = sparse.csr_array((1 - share) * model.chain + share * sparse.eye_array(model.size))
-    states = replace(model.states, chain=chain, backoff=(1 - share) * model.backoff)
     return MarkovModel._of(states, model.alphabet)
 
 
@@ -300,18 +270,18 @@ def staying(model: MarkovModel, odds: float) -> MarkovModel:
 
 
 class Learning:
-    """An alternative that learns the chain from the releases, beginning with the model; several, one a pace.
+    """An alternative that learns the chain from the releases, beginning with a given one; several, one a pace.
 
     With f the filtered distribution of the symbol before and ξ(x, x') the distribution of the pair given the release
     too, each step adds f·P + pace·(ξ - f·P) to pseudo-counts that began as FIRM·P; at pace 1 that is ξ, the EM step.
     Bad learning loses stakes, but it never makes false alarms.
     """
 
-    def __init__(self, model: MarkovModel, users: int, *paces: float) -> None:
-        self.bets, n = len(paces), model.n
+    def __init__(self, chain: Chain, users: int, *paces: float) -> None:
+        self.bets, n = len(paces), chain.n
         self._paces = np.array(paces)[:, None, None]
-        table = np.repeat(model.advance(np.eye(n))[None], self.bets, axis=0)
-        self._counts, self._first = FIRM * table, np.repeat(FIRM * model.prior[None], self.bets, axis=0)
+        table = np.repeat(chain.rows[None], self.bets, axis=0)
+        self._counts, self._first = FIRM * table, np.repeat(FIRM * chain.first[None], self.bets, axis=0)
         self._rows = table
         self._filtered = np.zeros((self.bets, users, n))  # zeros where a stream has not begun
         self._begun = np.zeros(users, bool)

@@ -1,18 +1,17 @@
 """What can be learned from: releases as likelihoods and nothing else, and the transitions that they lead one to expect.
 
 A release y made by a known kernel says of the truth x only Q(y|x). `Evidence` holds those numbers, event by event, and
-whose event it was. Mechanism, ε and history may differ from event to event; the numbers do not care. There is no field
-a raw symbol could be in, so whatever is computed from it is post-processing and costs no budget.
+whose event it was. There is no field a raw symbol could be in, so whatever is computed from it is post-processing and
+costs no budget.
 
-Some releases follow more than the symbol, and nobody sees what. A block is real or fake as a whole: its releases say
-Π f_k(y_k|x_k) of the truth if it is real, and nothing, Π ŝ_k(y_k), if it is fake, so that their probability is
-e^-L Π ŝ_k + (1-e^-L) Π f_k. Kernels that keep declared secrets go by what is remembered of the raw stream, Q(y|x, m).
-So an event has a row for each *case*, the block's bit or what is remembered, and all recursions run over the case, too.
+Some releases follow more than the symbol, and nobody sees what: the bit of a block, or what a kernel remembers of the
+raw stream (docs/theory.md, sections 19 and 20). So an event has a row for each *case*, and all recursions run over the
+case, too.
 
 With b_k(x) = Q(y_k|x), α_k(s) ∝ Pr(s_k = s, y_1..y_k) and ω_k(s) ∝ Pr(y_k+1.. | s_k = s), the expected number of moves
-from s to z is Σ_k α_k(s) P(z|s) b_k+1(z) ω_k+1(z), each term divided by the likelihood. It is exact: it
-equals the sum over all sequences. The recursions are those of `core.filtering`. Learning runs dozens of rounds over all
-streams, so a block of streams of like length goes together, and each step is one product of matrices.
+from s to z is Σ_k α_k(s) P(z|s) b_k+1(z) ω_k+1(z), each term divided by the likelihood: the sum over all sequences.
+Learning runs dozens of rounds over all streams, so a block of streams of like length goes together, and each step is
+one product of matrices.
 """
 
 from __future__ import annotations
@@ -36,6 +35,7 @@ from seqveil.engine.secrets import dial_of
 from seqveil.engine.stream import Rows, State, Terms, observe, rounds
 
 IMPOSSIBLE = "a release has probability 0 under the chain to learn from; start with a wider one"
+SETTLED = 30  # steps after which people are held to be where they usually are
 BLOCK = 1 << 20  # numbers of one block's forward distributions
 KEPT = 1 << 24  # numbers of likelihoods up to which they are laid out once for all rounds
 PRODUCT = 1 << 18  # multiplications of one product: larger ones are spread over threads, which costs more than it gains
@@ -87,8 +87,9 @@ class Evidence:
 
     >>> from seqveil import Policy
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> Evidence.of(Policy(epsilon=1.0, mechanism="randomized_response").on(model), [[0, 0, 1], [1]])
-    Evidence(2 users, 4 releases, 2 symbols)
+    >>> found = Evidence.of(Policy(epsilon=1.0, mechanism="randomized_response").on(model), [[0, 0, 1], [1]])
+    >>> found.people, found.events, found.n
+    (2, 4, 2)
     """
 
     table: Floats  # (R, n)
@@ -229,9 +230,6 @@ class Evidence:
         likely[ended] = 1.0
         return Says(likely, None if self.links is None else np.where(ended, 0, self.links[at]), self.joins, shown)
 
-    def __repr__(self) -> str:
-        return f"Evidence({self.people} users, {self.events} releases, {self.n} symbols)"
-
 
 class CaseReader:
     """The cases that releases follow beside the symbol, as events come; a stream begins in the first of them."""
@@ -288,7 +286,7 @@ class Says:
     @cached_property
     def _kinds(self) -> list[tuple[NDArray[np.bool_] | slice, Ints, Floats]]:
         """Streams whose case may change at the event, those of one join together; the states that may, and the join."""
-        if self.links is None or self.joins is None or self.shown is None:
+        if self.links is None or self.joins is None or self.shown is None or not self.links.any():
             return []
         kinds, found = np.unique(self.links).tolist(), []
         for kind in filter(None, kinds):  # the first leaves all as it is
@@ -308,9 +306,22 @@ class Says:
         return found
 
 
-def back_over(later: Floats, says: Says) -> Floats:
-    """Likelihoods (U, K·S) of all after an event, times what it says, by the case before it."""
-    return says.back(later.reshape(says.rows.shape) * says.rows).reshape(later.shape)
+def _back(
+    later: Floats, said: Sequence[Says], pull: Callable[[Floats], Floats], scales: Sequence[Floats] | None = None
+) -> Iterator[tuple[int, Floats]]:
+    """Back from the last event: each step, and the likelihood of the next event and all later by the state there.
+
+    `later` (U, K·S), ones at first, becomes the likelihood of all releases after the step by the state at it; what a
+    caller changes in it counts from there on. A stream that has ended has ones. With the `scales` of the way forward
+    likelihoods are exact; without them each row's largest is 1.
+    """
+    for t in range(len(said) - 2, -1, -1):
+        says = said[t + 1]
+        going = later[: len(says)]
+        ahead = says.back(going.reshape(says.rows.shape) * says.rows).reshape(going.shape)
+        ahead /= np.maximum(ahead.max(-1, keepdims=True), filtering.TINY) if scales is None else scales[t + 1][:, None]
+        going[:] = pull(ahead)
+        yield t, ahead
 
 
 def backward(model: MarkovModel, said: Sequence[Says]) -> Iterator[tuple[int, Floats]]:
@@ -324,7 +335,7 @@ def backward(model: MarkovModel, said: Sequence[Says]) -> Iterator[tuple[int, Fl
         """One step of the model back, in each case."""
         return filtering.pull(model, values.reshape(-1, model.size)).reshape(values.shape)
 
-    for t, ahead in filtering.backward(later, said, back_over, pull):
+    for t, ahead in _back(later, said, pull):
         yield t, later[: len(ahead)].reshape(len(ahead), -1, model.size)
 
 
@@ -344,6 +355,18 @@ class Chain:
     def uniform(cls, n: int) -> Chain:
         """The chain in which nothing is likelier than anything else."""
         return cls(np.full(n, 1.0 / n), np.full((n, n), 1.0 / n))
+
+    @classmethod
+    def of(cls, model: MarkovModel) -> Chain:
+        """The chain of everyone together: where people are after a while, whatever their type or what they did before,
+        and what they do next."""
+        settled = model.initial
+        for _ in range(SETTLED if model.size > model.n else 0):
+            settled = model.advance(settled)
+        share = np.zeros((model.n, model.size))
+        share[model.newest, np.arange(model.size)] = settled + np.finfo(float).tiny
+        rows = filtering.symbols(model, model.advance(share / share.sum(1, keepdims=True)))
+        return cls(model.prior, rows / rows.sum(1, keepdims=True))
 
     def model(self, names: Symbols) -> MarkovModel:
         """The chain as a model over these symbols."""
@@ -380,12 +403,15 @@ class Walk:
         begun[:, 0] = chain.first
         joint = (self.said[0].onward(begun) * self.said[0].rows).reshape(self.lengths.size, -1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            for distribution, scale in filtering.forward(joint, self.said[1:], self._onward):
+            for t, says in enumerate(self.said):
+                joint = self._onward(joint[: len(says)], says) if t else joint
+                scale = joint.sum(1)
+                joint /= scale[:, None]
                 if not (scale > 0).all():
                     raise InputError(IMPOSSIBLE)
                 log[: scale.size] += np.log(scale)
                 if keep:
-                    self.distributions.append(distribution)
+                    self.distributions.append(joint)
                     self.scales.append(scale)
         return log
 
@@ -393,7 +419,7 @@ class Walk:
         """Expected firsts and moves (the latter still to be multiplied by the rows), together or user by user."""
         users, n, cases = self.lengths.size, self.chain.n, self.cases
         moves, later = np.zeros((users, n, n) if apart else (n, n)), np.ones_like(self.distributions[0])
-        for at, after in filtering.backward(later, self.said, back_over, self._pull, self.scales):
+        for at, after in _back(later, self.said, self._pull, self.scales):
             going = len(after)
             before = self.distributions[at][:going]
             if apart:

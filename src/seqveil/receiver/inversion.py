@@ -1,12 +1,8 @@
 """Releases inverted: an unbiased estimate of the truth behind each, whatever the distribution of the data.
 
 For a kernel with table Q (n × K) of full row rank, G = Q diag(1/p) Qᵀ and v(y) = G⁻¹ Q(·|y)/p(y) have
-
-    Σ_y Q(y|x) v(y) = e_x   for every x,
-
-so E[v(Y_t) | raw data, releases before] = e_{X_t}: only the randomness is random. Sums of v estimate counts, sums of
-v_{t-1}(a)·v_t(b) count transitions, and their variances have unbiased estimates of their own: (e_x)² = e_x turns every
-product of truths into a product of estimates.
+Σ_y Q(y|x) v(y) = e_x for every x, so E[v(Y_t) | raw data, releases before] = e_{X_t}. Sums of v estimate counts, sums
+of v_{t-1}(a)·v_t(b) transitions, and their variances have unbiased estimates of their own, as (e_x)² = e_x.
 """
 
 from __future__ import annotations

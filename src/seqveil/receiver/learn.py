@@ -1,23 +1,19 @@
 """A chain from releases: expectation–maximisation with a prior. Post-processing, so it costs no budget.
 
-At a modest ε a log says little about single transitions and much about the whole: whether people stay, move to what
-lies next, or jump anywhere. So first a family with a few numbers is fitted,
+At a modest ε a log says little about single transitions and much about the whole. So first a family with a few numbers
+is fitted,
 
     F = stay·I + near·N + jump·1π,       N: a step to a neighbour, where the symbols are bins or cells of a grid,
 
 then every row of the chain gets a Dirichlet prior of `strength` pseudo-moves spread as its row of F, and EM climbs to
 the top of likelihood × prior. Rows that the log says little about stay close to the family.
 
-How far off the chain may be (`region`): write the rows as P(·|s) = softmax(θ_s). User u's releases have the score
-g_u = expected moves - expected visits · P, and the curvature of log likelihood + log prior at the top is about
+How far off the chain may be (`posterior`): with rows P(·|s) = softmax(θ_s) and g_u the score of user u's releases,
+expected moves - expected visits · P, the posterior of θ is about N(θ̂, A⁻¹),
 
     A = Σ_u g_u g_uᵀ + strength · Σ_s (diag P_s - P_s P_sᵀ),
 
-the observed information by users (their streams are independent) plus the prior's. The posterior of θ is then about
-N(θ̂, A⁻¹), carried over to the rows by their derivative. It counts what the noise of the release hides: expected counts
-alone would look far too sure. The region is about chance: where one chain of this order is behind all users, it holds
-that chain as often as it says. Where people differ or remember more, no chain is the truth, and no region of chains
-holds it.
+which counts what the noise of the release hides.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,13 +31,13 @@ from seqveil.core.alphabet import Bins, Grid, Symbols, symbols_of
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats
 from seqveil.core.model import MarkovModel
+from seqveil.core.words import Line, Result, count, plain
 from seqveil.receiver.evidence import Chain, Evidence, ExpectedStatistics, by_user, distribution, expect, likelihoods
 
 ROUNDS, TOLERANCE = 150, 1e-6
 # Pseudo-moves a row, tried on held-out users. With much fewer, rare symbols come to stand for kinds of people: that
 # predicts releases of a small ε a little better, and what people do a little worse.
-STRENGTHS = (30.0, 300.0)
-USUAL = 30.0  # where there are too few users to try
+STRENGTHS = (30.0, 300.0)  # the first where there are too few users to try
 TRIED = 4000  # users that the strengths are tried on
 PART = 5  # every fifth user is held out
 PIECE = 100  # events: longer streams are cut for the climb, which loses one move a piece and saves many steps
@@ -49,9 +45,7 @@ FAMILY_ROUNDS = 40
 LARGEST = 1 << 22  # numbers of a full table
 FASTEST = 8.0  # longest step of over-relaxed EM
 FLOOR = 1e-12  # of a learned probability: a chain learned from releases rules nothing out
-DRAWS = 2000
-LEAST = 1e-6  # pseudo-moves a row without which a region has no end
-MOST_PARAMETERS = 3000  # parameters whose information is a full matrix
+LEAST = 1e-6  # pseudo-moves a row without which the posterior has no end
 
 
 def _nothing() -> None:
@@ -79,29 +73,49 @@ class HeldOut:
         return self.log_evidence > math.log(1e4) and self.gain > 2 * self.error
 
 
-@dataclass(frozen=True, eq=False)
-class Learned:
-    """A chain learned from releases, how EM ended, and what speaks for it."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Learned(Result):
+    """A chain learned from releases, where EM came to, and what speaks for it."""
 
+    title: ClassVar[str] = "Learned"
     model: MarkovModel
-    chain: Chain
     strength: float
     found: ExpectedStatistics
-    rounds: int
-    change: float  # of the penalised log-likelihood in the last round, nats an event
-    converged: bool
+    end: Climb
     held_out: HeldOut | None  # None where there were too few users to hold any out
 
-    def __repr__(self) -> str:
-        ended = "converged" if self.converged else f"still moving by {self.change:.1e} nats an event"
-        return f"Learned({self.found.users} users, {self.found.events} releases, {self.rounds} rounds, {ended})"
+    def to_dict(self) -> dict[str, Any]:
+        """How it was learned, as plain values."""
+        model, found, end, held_out = self.model, self.found, self.end, self.held_out
+        facts: dict[str, Any] = {"users": found.users, "releases": found.events, "symbols": model.n}
+        facts |= {"rounds": end.rounds, "converged": end.converged, "strength": self.strength}
+        facts |= {"order": model.order, "model": model.fingerprint}
+        if held_out is not None:
+            facts |= {"gain": held_out.gain, "gain_error": held_out.error}
+            facts |= {"log_evidence": held_out.log_evidence, "earned": held_out.earned}
+        return dict(plain(facts))
+
+    def lines(self) -> list[Line]:
+        """How it was learned, line by line."""
+        end, held_out = self.end, self.held_out
+        taken = f"{count(self.found.events, 'release')} of {count(self.found.users, 'user')}"
+        ended = "converged" if end.converged else f"not converged: still {end.change:.1e} nats an event a round"
+        said = [
+            ("learned", f"{self.model!r} from {taken}"),
+            ("EM", f"{count(end.rounds, 'round')}, {ended}; pseudo-count of {self.strength:g} per row"),
+        ]
+        if held_out is not None:
+            beats = "beyond chance" if held_out.earned else "NOT beyond chance: keep releasing without it"
+            gain = f"{held_out.gain:.4f} ± {held_out.error:.4f} nats an event over no context, {beats}"
+            said.append(("held out", f"{count(held_out.users, 'user')}: {gain}"))
+        return said
 
 
 def learn(
     evidence: Evidence,
     alphabet: Symbols | Sequence[Any] | None = None,
     *,
-    strength: float | None = None,
+    strengths: Sequence[float] = STRENGTHS,
     each_round: Callable[[], None] = _nothing,
 ) -> Learned:
     """The chain most likely behind the releases, given a Dirichlet prior.
@@ -111,8 +125,8 @@ def learn(
     *Guarantee*: post-processing. The input holds releases and public numbers only, so it costs no budget, however often
     it is done; the chain rules no transition out.
 
-    Parameters: `alphabet` names the symbols (codes 0..n-1 without); `strength` in pseudo-moves a row is otherwise tried
-    on held-out users; `each_round` is called after every round of EM.
+    Parameters: `alphabet` names the symbols (codes 0..n-1 without); `strengths`, in pseudo-moves a row, are tried on
+    held-out users; `each_round` is called after every round of EM.
 
     >>> truth = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]])
     >>> from seqveil import Policy
@@ -131,12 +145,10 @@ def learn(
     names = symbols_of(alphabet, evidence.n)
     if evidence.n**2 > LARGEST:
         raise InputError(f"a chain over {evidence.n} symbols is too large a table to learn; use fewer symbols")
-    if strength is not None and not 0 <= strength < math.inf:
-        raise InputError(f"expected a strength of 0 or more pseudo-moves, got {strength}")
     centre = family(_some(evidence).cut(PIECE), names, each_round)
-    weight, earned = _try(evidence, centre, strength, each_round)
-    end, whole = mode(evidence, centre, weight, each_round)
-    return Learned(end.chain.model(names), end.chain, weight, whole, end.rounds, end.change, end.converged, earned)
+    strength, earned = _try(evidence, centre, strengths, each_round)
+    end, whole = mode(evidence, centre, strength, each_round)
+    return Learned(end.chain.model(names), strength, whole, end, earned)
 
 
 def mode(
@@ -167,7 +179,7 @@ def held_out(evidence: Evidence, chains: Sequence[Chain]) -> HeldOut:
 
 
 def _try(
-    evidence: Evidence, centre: Chain, strength: float | None, each_round: Callable[[], None]
+    evidence: Evidence, centre: Chain, strengths: Sequence[float], each_round: Callable[[], None]
 ) -> tuple[float, HeldOut | None]:
     """The strength whose chain, learned from four fifths of some users, predicts the releases of the rest best."""
     some = _some(evidence)
@@ -175,12 +187,11 @@ def _try(
         some = some.cut(min(PIECE, max(10, some.events // 50)))  # of few users, hold out pieces of their streams
     last = _every(some, PART)
     if not last.any() or some.people < 2 * PART:
-        return (USUAL if strength is None else strength), None
+        return strengths[0], None
     rest, others = some.of_users(~last), some.of_users(last)
-    tried = STRENGTHS if strength is None else (strength,)
-    ends = (climb(rest.cut(PIECE), centre, centre, each, 30, each_round) for each in tried)
+    ends = (climb(rest.cut(PIECE), centre, centre, each, 30, each_round) for each in strengths)
     found = held_out(others, [end.chain for end in ends])
-    return tried[found.best], found
+    return strengths[found.best], found
 
 
 def _some(evidence: Evidence) -> Evidence:
@@ -305,50 +316,10 @@ def _pushed(chain: Chain, plain: Chain, push: float) -> Chain:
     return Chain(*(distribution(old * (new / old) ** push, FLOOR) for old, new in both))
 
 
-@dataclass(frozen=True, eq=False)
-class Region:
-    """Radii in total variation: with posterior probability `confidence` every row is within its own, all at once.
-
-    `rows` (n,) are the symbols' radii and `first` that of the distribution of the first symbols.
-    """
-
-    confidence: float
-    rows: Floats
-    first: float
-    visits: Floats  # (n,) expected moves out of each symbol
-
-    def __repr__(self) -> str:
-        usual = np.average(self.rows, weights=self.visits + 1e-12)
-        within = f"rows within {usual:.3f} on average over visits, {self.rows.max():.3f} at most"
-        return f"Region({self.confidence:.0%}: {within})"
-
-
-def region(learned: Learned, evidence: Evidence, confidence: float = 0.95) -> Region:
-    """The credible region of a chain learned from `evidence`.
-
-    Radii are found by drawing chains from the posterior: each row's radius is proportional to its median distance, and
-    the common factor is such that all rows are inside together with probability `confidence`.
+def posterior(chain: Chain, evidence: Evidence, strength: float, many: int, seed: int = 0) -> list[Chain]:
+    """Chains drawn from the posterior around its top, as tables.
 
     Reference: Louis, *Finding the observed information matrix when using the EM algorithm*, JRSS B 1982.
-    """
-    if not 0 < confidence < 1:
-        raise InputError(f"expected a confidence between 0 and 1, got {confidence}")
-    chain = learned.chain
-    size = chain.rows.size + chain.first.size
-    if size > MOST_PARAMETERS:
-        raise InputError(
-            f"the region of {size} probabilities is too large to compute (at most {MOST_PARAMETERS}); draw on fewer "
-            "symbols"
-        )
-    apart = np.stack([_distances(chain, other) for other in posterior(chain, evidence, learned.strength, DRAWS, 1)])
-    usual = np.maximum(np.median(apart, axis=0), 1e-9)
-    factor = float(np.quantile((apart / usual).max(1), confidence))
-    radii = np.minimum(1.0, factor * usual)
-    return Region(confidence, radii[:-1], float(radii[-1]), learned.found.moves.sum(1))
-
-
-def posterior(chain: Chain, evidence: Evidence, strength: float, count: int, seed: int = 0) -> list[Chain]:
-    """Chains drawn from the posterior around its top, as tables.
 
     A row's logits may all rise together without changing it: along those directions A has no curvature. Where
     strength · P_s P_sᵀ is added to the block of each row, these directions have some, so that A has a root, and what is
@@ -360,7 +331,7 @@ def posterior(chain: Chain, evidence: Evidence, strength: float, count: int, see
     information = scores.T @ scores
     information[np.diag_indices_from(information)] += max(strength, LEAST) * np.append(chain.rows, chain.first)
     root = np.linalg.cholesky(information)
-    numbers = np.random.default_rng(seed).standard_normal((len(root), count))
+    numbers = np.random.default_rng(seed).standard_normal((len(root), many))
     parts = (np.split(move, [chain.rows.size]) for move in np.linalg.solve(root.T, numbers).T)
     return [
         Chain(_moved(chain.first, first), _moved(chain.rows, rows.reshape(chain.rows.shape))) for rows, first in parts
@@ -372,8 +343,3 @@ def _moved(distribution: Floats, move: Floats) -> Floats:
     middle = (distribution * move).sum(-1, keepdims=True)
     weights = np.maximum(distribution * (1.0 + move - middle), 1e-12)
     return np.asarray(weights / weights.sum(-1, keepdims=True))
-
-
-def _distances(chain: Chain, other: Chain) -> Floats:
-    rows = np.abs(chain.rows - other.rows).sum(1) / 2
-    return np.append(rows, np.abs(chain.first - other.first).sum() / 2)

@@ -1,21 +1,16 @@
 """What a receiver may say about the truth behind a set of released streams: counts with confidence intervals.
 
 Everything is computed from releases and public parameters, so it is post-processing and costs no privacy. There are
-three ways to an interval.
+three ways to an interval; docs/receiver.md says what each assumes.
 
-*By design*, where every release can be inverted: each release is an unbiased estimate of its symbol's indicator,
-whatever the distribution of the data (`inversion`); only the randomness is random.
+*By design*: each release is inverted to an unbiased estimate of its symbol's indicator (`inversion`).
 
-*Learned*, where they cannot: a chain of order 1 is learned from the releases (`seqveil.learn`), chains that explain
-them about as well are drawn from its posterior, and under each of them one truth is drawn for every stream, by
-filtering forward and sampling backward. The counts of these truths vary as much as the releases leave open. That
-assumes that users are independent, and that one chain of order 1 describes them all. Which one is learned; where the
-releases say little about it, the model of the release fills in.
+*Learned*, where that cannot be: chains that explain the releases about as well are drawn from the posterior of one that
+is learned from them (`learn`), and under each of them truths for every stream, by filtering forward and sampling
+backward. The counts of these truths vary as much as the releases leave open.
 
-*Under the model*, for "guarded" releases whose model is of a higher order or of several types: truths are drawn under
-that very model, and an interval is what all but the outermost of them have in common. Such releases reveal so little
-about the secrets that a single chain learned from them may be far off.
-What `Summary.disclosed` says of a symbol is how much of its count the releases reveal, and how much the model fills in.
+*Under the model*, for releases about which a single chain may be far off: truths are drawn under the model of the
+release, and an interval is what all but the outermost of them have in common.
 """
 
 from __future__ import annotations
@@ -133,16 +128,12 @@ def summarise(
 ) -> Summary:
     """Counts behind released streams with confidence intervals, from releases and public parameters alone.
 
-    Where every release can be inverted (`randomized_response`, any kernel with as many outputs as symbols, at ε > 0
-    throughout) and no few events outweigh the others, the intervals assume nothing about the data: "design". Else a
-    chain is learned from the releases and truths are drawn from what they leave open: "learned". The model of the
-    release is trusted in neither, though the second leans on it where the releases say little. "guarded" releases and
-    blocks under a model that is more than one chain of order 1 are read under that model, which is trusted then:
-    "model".
+    `method` "auto" takes "design" where every release can be inverted and no few events outweigh the others, "model"
+    for "guarded" releases and blocks under a model that is more than one chain of order 1, and else "learned".
 
     Parameters: users and released codes, event by event, in time order within each user; of blocks `epsilons`, as the
     record has them, say where one was cut; `window` counts events of a stream that make one window of the histogram
-    over time (one window by default); `method` is "auto", "design", "learned" or "model";
+    over time (one window by default);
     `seen` gets the users of each round, numbered as they come, and their releases as an observer sees them, unless
     releases are inverted.
 
@@ -288,7 +279,8 @@ def _drawn(model: MarkovModel, evidence: Evidence, window: Ints, under_model: bo
                 f"intervals from a learned chain take at most {LONGEST} symbols, the model has {model.n}; use wider "
                 "bins or a coarser grid, or release with randomized_response"
             )
-        centre = _full(model)
+        centre = Chain.of(model)
+        centre = Chain(*(0.99 * part + 0.01 / model.n for part in (centre.first, centre.rows)))  # rules nothing out
         top = mode(evidence, centre, STRENGTH)[0].chain
         chains, newest = posterior(top, evidence, STRENGTH, -(-DRAWN // EACH)), np.arange(model.n)
     found, generator = _Draws(window, model.n), np.random.default_rng(0)
@@ -303,13 +295,6 @@ def _drawn(model: MarkovModel, evidence: Evidence, window: Ints, under_model: bo
     for walk in evidence.blocks(newest=newest):
         found.count(truths(walk), walk.places, walk.lengths)
     return found
-
-
-def _full(model: MarkovModel) -> Chain:
-    """The model as a chain of order 1 that rules nothing out."""
-    n = model.n
-    table = model.advance(np.eye(n)) if model.size == n else np.tile(model.base_distribution, (n, 1))
-    return Chain(0.99 * model.prior + 0.01 / n, 0.99 * table + 0.01 / n)
 
 
 def _spread(drawn: Floats, z: float, least: float, most: float | Floats) -> Estimate:

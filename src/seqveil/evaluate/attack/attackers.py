@@ -7,9 +7,8 @@ automaton,
     J(a', s') ∝ Q(y | x(s')) · Σ_{a, s: a moves to a' on x(s')} J(a, s) · P(s'|s),      J(start, s) = f(s),
 
 and with b(s), the likelihood of all releases after the window, Pr(v | all releases) ∝ Σ J(a, s)·b(s) over the automaton
-states labelled v. Where releases follow more than the symbol, the bit of a block or what is remembered of the raw
-stream, all of it runs over that, too. It is exact under the attacker's model, whatever model the release was made with.
-The better that model describes people, the better the guess.
+states labelled v. Cases that nobody sees (`evidence`) are followed, too. It is exact under the attacker's model,
+whatever model the release was made with.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,7 @@ def classifiers(seed: int, columns: int = STRONGEST) -> Attackers:
     def boosted() -> Any:
         """Gradient boosting, which needs a dense table."""
         trees = HistGradientBoostingClassifier(max_iter=80, learning_rate=0.08, max_leaf_nodes=15, random_state=seed)
-        dense = FunctionTransformer(_dense, accept_sparse=True)
+        dense = FunctionTransformer(methodcaller("toarray"), accept_sparse=True)
         return make_pipeline(strongest(STRONGEST), dense, trees)
 
     return {
@@ -64,10 +64,6 @@ def classifiers(seed: int, columns: int = STRONGEST) -> Attackers:
         "the strongest column": partial(linear, 1),
         "gradient boosting": boosted,
     }
-
-
-def _dense(found: Any) -> Floats:
-    return found.toarray()
 
 
 def _correlation(found: Any, labels: Ints) -> Floats:
@@ -157,8 +153,7 @@ def _values(said: _Said, model: MarkovModel, secret: Compiled, owners: Ints, beg
 def _before(said: _Said, model: MarkovModel) -> Floats:
     """The distribution of case and state before each event, given the releases before it: (T, B, K, S).
 
-    Where the model rules out what was released, that tells its believer nothing: ones stand there, as where nothing was
-    released.
+    Where the model rules out what was released, that tells its believer nothing: ones stand there.
     """
     before, now = np.empty(said.rows.shape), np.zeros(said.rows.shape[1:])
     now[:, 0] = model.initial

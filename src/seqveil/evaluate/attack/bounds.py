@@ -1,25 +1,16 @@
 """How sure a guess about people can be, when a person gives several windows: people are the units, windows are not.
 
 A guess is a set R of releases, fixed before these people are looked at. Each window of each person has a label (the
-secret is true of it, or not), a number k (its place in the stream) and lies in R or not. Prior odds may differ from
-window to window, so windows of one number are compared with one another: with n1 windows that have the label and n0
-that do not among those of number k, each such window counts n1·n0/(n1+n0) / n1, or / n0 (Mantel and Haenszel). Then
+secret is true of it, or not), a number k (its place in the stream) and lies in R or not. Windows of one number are
+compared with one another: with n1 of them that have the label and n0 that do not, each counts n1·n0/(n1+n0) / n1, or
+/ n0 (Mantel and Haenszel). Where Pr(R | E_k) ≤ e^ε Pr(R | not E_k) for every k, the weighted shares keep to e^ε too.
 
-    E Σ_k w_k·share(R | true, k)  ≤  e^ε E Σ_k w_k·share(R | false, k)
-
-whenever Pr(R | E_k) ≤ e^ε Pr(R | not E_k) for every k, however the windows of one person depend on one another.
-
-*The bound.* Each of the two shares is as sure as n* independent people would make it: n* = p(1-p) / variance, the
-variance taken over people, never over windows (Korn and Graubard), and Student's t replaces the normal, with as many
-degrees of freedom as there are people. Clopper and Pearson's bounds for n* then give the lower bound on the log of the
-ratio (Zou and Donner):
-
-    log(p1/p0) - √(a² + b² - 2ρab),   a = log(p1/low(p1)),  b = log(high(p0)/p0),
-
-ρ the correlation of the two shares over people. A few people may be in R with all of their windows, and none of them
-among those who were looked at. So one more person counts who is: in high(p0), and in what n* takes windows of one
-person for. With one window a person n* is the number of people, ρ is 0 and nobody is added: that false-alarm rate is
-enumerated in the tests, and that of dependent windows simulated.
+Each share is as sure as n* = p(1-p) / variance independent people would make it, the variance taken over people (Korn
+and Graubard), with Student's t in place of the normal. The bound on the log of the ratio is then the one that
+docs/contexts.md, "How it is decided", gives. A few people may be in R with all of their windows, and none of them among
+those who were looked at: so one more person counts who is, in high(p0) and in n*. With one window a person n* is the
+number of people and nobody is added: that false-alarm rate is enumerated in the tests, that of dependent windows
+simulated.
 """
 
 from __future__ import annotations

@@ -42,18 +42,15 @@ def attack_secret(
     seeds: tuple[int, ...] = (0,),
     **more: Any,
 ) -> Finding:
-    """Attack what was promised about a secret.
+    """Attack what was promised about a secret (`epsilon`; None where nothing was, and only the bound is wanted).
 
     releases: the released codes of each person, in order; negative where nothing was released.
-    truth: the true codes of each person, negative outside the alphabet: whether the secret is true of such a window
-        nobody can say, so it is left out. All other whole windows are attacked.
-    secret: the secret over the codes, `Secret.over(alphabet)`.
-    epsilon: what was promised; None where nothing was, and only the bound is wanted.
+    truth: the true codes of each person, negative outside the alphabet: such a window is left out, all others are
+        attacked.
     times: when the releases were made, in seconds, where that is known to the attacker.
     skipped: events of each person before the first window, where windows follow the clock.
-    models: models of Bayes attackers by name, who guess by the probability of the secret given all releases. They must
-        not have been fitted to the people who are attacked.
-    evidence: what each release tells of the truth, people numbered as in `releases`; Bayes attackers need it.
+    models: models of Bayes attackers by name, fitted to other people; they need `evidence`, what each release tells of
+        the truth, people numbered as in `releases`.
     seeds, more: as in `attack_labels`.
     """
     windows = windows_of(secret, truth, times, skipped, seeds[0])
@@ -171,18 +168,13 @@ def attack_labels(
     attackers: Attackers | None = None,
     working: Callable[[float], None] = lambda share: None,
 ) -> Finding:
-    """Attack labels of windows from what was released.
+    """Attack labels of windows, `targets` by name, from what was released: `found`, a row a window (`features`).
 
-    found: a sparse table, one row a window, of what the attacker sees (`features`).
-    targets: labels by name, one truth value a window; the promise is about each of them.
-    epsilon: what was promised about the odds of each label; None where nothing was.
-    about: what the labels say, for the reader.
     sides: "up" where only growing suspicion was promised.
     owners: whose each window is; by default every window is another person's.
     numbers: the place of each window in its stream; those of one number are compared with one another.
     scores: further attackers that need no training, one number a window, by label and name.
     seeds: each splits the people and makes the classifiers anew; several share the false-alarm rate.
-    false_alarm: how likely a promise that holds may be called broken.
     attackers: makers of classifiers in scikit-learn's manner, by name; by default those of `classifiers`.
     working: called with the share of the work that is done, whenever a classifier is about to learn.
     """

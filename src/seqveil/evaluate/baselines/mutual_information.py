@@ -15,7 +15,6 @@ from seqveil.core.kernel import Floats, Ints, Kernels, to_weights
 from seqveil.core.mechanisms import Mechanism
 
 WIDEST = 1024  # symbols that are disclosed, for Hamming
-TABLE = 1 << 16  # entries of a distortion matrix up to which a rate–distortion function is computed
 
 
 def build(beliefs: Floats, epsilon: float, _distortion: Distortion) -> Kernels:
@@ -97,70 +96,28 @@ def _ratio(above: Floats, below: Floats) -> Floats:
     return np.divide(above, below, out=np.zeros_like(above), where=above > 0)
 
 
-def blahut_steps(beliefs: Floats, decay: Floats, outputs: Floats, count: int) -> Floats:
-    """The distribution of releases after so many Blahut–Arimoto steps, for decay (B, x, y) = e^{-sD(x,y)}."""
-    for _ in range(count):
-        outputs = outputs * _gain(beliefs, decay, outputs)[1]
-    return outputs
+def single_release(beliefs: Floats, epsilon: float) -> Floats:
+    """The converse at each belief for wrong symbols, (B, n) → (B,): docs/theory.md, section 12.
 
-
-def _gain(beliefs: Floats, decay: Floats, outputs: Floats) -> tuple[Floats, Floats]:
-    """Z(x) and c(y) of a Blahut–Arimoto step."""
-    reach = np.maximum((decay @ outputs[:, :, None])[:, :, 0], 1e-300)
-    return reach, ((beliefs / reach)[:, None, :] @ decay)[:, 0, :]
-
-
-def single_release(beliefs: Floats, epsilon: float, distortion: Distortion) -> Floats:
-    """The converse at each belief (B, n) → (B,).
-
-    >>> from seqveil.core.distortion import hamming
-    >>> single_release(np.array([[0.5, 0.5]]), 1.0, hamming()).round(4).tolist()
+    >>> single_release(np.array([[0.5, 0.5]]), 1.0).round(4).tolist()
     [0.1839]
     """
-    best = distortion.expected(beliefs).min(-1)
-    disclosed = rate_distortion(beliefs, math.log1p(math.exp(epsilon)), distortion)
+    best = beliefs.sum(-1) - beliefs.max(-1)
+    disclosed = rate_distortion(beliefs, math.log1p(math.exp(epsilon)))
     return np.asarray(math.exp(-epsilon) * best - math.expm1(-epsilon) * disclosed)
 
 
-def rate_distortion(beliefs: Floats, rate: float, distortion: Distortion) -> Floats:
-    """Least expected cost of describing a symbol of distribution β in `rate` nats, from below: (B, n) → (B,).
+def rate_distortion(beliefs: Floats, rate: float) -> Floats:
+    """The least share of wrong symbols where one of distribution β is described in `rate` nats: (B, n) → (B,).
 
-    Hamming has it in closed form (see `build`): a released symbol is right with probability c, so the cost is 1 - c.
-    Other costs take the Blahut–Arimoto iteration at several slopes s, each stopped early: for any q, with
-    Z(x) = Σ q(y) e^{-sD(x,y)} and c(y) = Σ β(x) e^{-sD(x,y)} / Z(x), the cost is at least
-    (-Σ β ln Z - ln max c - rate) / s.
+    A released symbol is right with the probability c of `build`.
 
-    >>> from seqveil.core.distortion import hamming
-    >>> float(rate_distortion(np.array([[0.5, 0.5]]), np.log(2) - 0.5623351446188083, hamming()).round(6)[0])
+    >>> float(rate_distortion(np.array([[0.5, 0.5]]), np.log(2) - 0.5623351446188083).round(6)[0])
     0.25
-
-    Reference: Blahut, Computation of channel capacity and rate–distortion functions, 1972; Erokhin, ε-entropy of a
-    discrete random variable, 1958.
     """
-    if distortion.is_hamming:
-        ordered = -np.sort(-beliefs / beliefs.sum(1, keepdims=True), axis=1)
-        count, mass, weight, _ = _slope(ordered, rate)  # the side that spends more: a bound from below
-        return np.asarray(np.maximum(1.0 - mass / (1.0 + (count - 1) * weight), 0.0))
-    n = beliefs.shape[1]
-    if n * n > TABLE:
-        raise InputError(
-            f"the rate–distortion function of {distortion.name} costs over {n} symbols takes too long; at most "
-            f"{math.isqrt(TABLE)}"
-        )
-    return _blahut(beliefs, rate, distortion.matrix(n))
-
-
-def _blahut(beliefs: Floats, rate: float, costs: Floats) -> Floats:
-    scale = (beliefs @ costs).min(1)
-    found = np.zeros(len(beliefs))
-    for steepness in np.geomspace(0.25, 400.0, 24):
-        slope = steepness / np.maximum(scale, 1e-300)
-        decay = np.exp(-slope[:, None, None] * costs)
-        reach, gain = _gain(
-            beliefs, decay, blahut_steps(beliefs, decay, np.full(beliefs.shape, 1.0 / costs.shape[1]), 40)
-        )
-        found = np.maximum(found, (-(beliefs * np.log(reach)).sum(1) - np.log(gain.max(1)) - rate) / slope)
-    return np.where(scale > 0, found, 0.0)
+    ordered = -np.sort(-beliefs / beliefs.sum(1, keepdims=True), axis=1)
+    count, mass, weight, _ = _slope(ordered, rate)  # the side that spends more: a bound from below
+    return np.asarray(np.maximum(1.0 - mass / (1.0 + (count - 1) * weight), 0.0))
 
 
 MECHANISM = Mechanism(

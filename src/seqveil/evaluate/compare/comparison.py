@@ -170,7 +170,8 @@ def compare(
     to_make: list[tuple[str, Callable[[], ComparisonRow]]] = []
     for epsilon in bounds:
         to_make += [(way.label, partial(measured, arena, way, epsilon)) for way in chosen if way.by_event]
-        to_make += [("limits", partial(limit, arena, epsilon)) for limit in (constant, converse)]
+        limits = (constant, converse) if arena.distortion.is_hamming else (constant,)
+        to_make += [("limits", partial(limit, arena, epsilon)) for limit in limits]
     to_make += [(way.label, partial(measured, arena, way, None)) for way in chosen if not way.by_event]
     rows = list[ComparisonRow]()
     for label, make in to_make:

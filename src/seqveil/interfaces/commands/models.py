@@ -111,17 +111,13 @@ def learn(
     model: o.ModelFile,
     out: Annotated[Path, o.option("MODEL", "Where to write the learned model.", "--out", "-o")],
     *,
-    strength: float | None = o.opt(
-        "W", "Pseudo-count added to each row of the transitions  [default: tried on held-out users]"
-    ),
-    confidence: float = o.opt("C", "Confidence level of the region for the learned rows.", default=0.95),
     meta: o.Meta = None,
     json: o.Json = False,
 ) -> None:
     """Learn how streams are correlated, from releases alone.
 
-    This costs no privacy. --model names the model that the release was made with. The command prints how certain the
-    learned transitions are.
+    This costs no privacy. --model names the model that the release was made with. The command says whether the
+    learned model predicts held-out releases.
 
     Example: seqveil learn released.csv --model pages.model -o learned.model
     """
@@ -129,8 +125,8 @@ def learn(
 
     _check_out(out, released, model)
     with steps(None, "rounds") as working:
-        found = learn_released(released, model, strength=strength, confidence=confidence, meta=meta, working=working)
-    found.learned.model.save(out)
+        found = learn_released(released, model, meta=meta, working=working)
+    found.model.save(out)
     if json:
         show({**found.to_dict(), "out": str(out)}, json)
     else:

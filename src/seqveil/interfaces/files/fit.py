@@ -385,10 +385,9 @@ def _fit_private(found: CodedValues, epsilon: float, contribution: int | None, s
     """A chain of order 1 that is ε-differentially private for each user; see `BoundedCounts`."""
     most = CONTRIBUTION if contribution is None else contribution
     counts = BoundedCounts.of(found.events.people[1], found.codes, found.alphabet.n, most)
-    noisy = counts.noisy(epsilon, randomness(seed))
-    model = noisy.model(found.alphabet).with_reading(found.events.reading)
-    events = noisy.users + max(0, int(noisy.moves.sum()))
-    return Fitted(model, events, noisy.users, read_as=found.events.taken.public)  # counts of raw rows have no noise
+    model = counts.model(epsilon, randomness(seed), found.alphabet).with_reading(found.events.reading)
+    noisy: Any = model.origin  # counts of raw rows have no noise
+    return Fitted(model, noisy["events"], noisy["users"], read_as=found.events.taken.public)
 
 
 def origin_in_words(origin: Mapping[str, Any]) -> str:

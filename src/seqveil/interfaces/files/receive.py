@@ -42,7 +42,7 @@ from seqveil.receiver.statistics import Estimate, Summary, summarise
 
 if TYPE_CHECKING:
     from seqveil.receiver.evidence import Evidence
-    from seqveil.receiver.learn import Learned, Region
+    from seqveil.receiver.learn import Learned
 
 TOGETHER = 1 << 25  # numbers that the distributions of one batch of streams may take
 LONGEST = 1 << 29  # numbers that the distributions of one stream may take
@@ -525,67 +525,27 @@ def stats(
     return Statistics(_like(released, table), summary, check, supported, chain, per)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class LearnedModel(Result):
-    """A chain learned from releases, and how far off it may be (None where that is too large to compute)."""
-
-    learned: Learned
-    region: Region | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """How it was learned, as plain values."""
-        learned, held_out, region = self.learned, self.learned.held_out, self.region
-        model, found = learned.model, learned.found
-        facts: dict[str, Any] = {"users": found.users, "releases": found.events, "symbols": model.n}
-        facts |= {name: getattr(learned, name) for name in ("rounds", "converged", "strength")}
-        facts |= {"order": model.order, "model": model.fingerprint}
-        if held_out is not None:
-            facts |= {"gain": held_out.gain, "gain_error": held_out.error}
-            facts |= {"log_evidence": held_out.log_evidence, "earned": held_out.earned}
-        if region is not None:
-            facts |= {"confidence": region.confidence, "radii": region.rows, "first_radius": region.first}
-        return dict(plain(facts))
-
-    def lines(self) -> list[Line]:
-        """How it was learned, line by line."""
-        learned, held_out = self.learned, self.learned.held_out
-        taken = f"{count(learned.found.events, 'release')} of {count(learned.found.users, 'user')}"
-        said = [("learned", f"{learned.model!r} from {taken}")]
-        ended = "converged" if learned.converged else f"not converged: still {learned.change:.1e} nats an event a round"
-        said.append(("EM", f"{count(learned.rounds, 'round')}, {ended}; pseudo-count of {learned.strength:g} per row"))
-        if held_out is not None:
-            beats = "beyond chance" if held_out.earned else "NOT beyond chance: keep releasing without it"
-            gain = f"{held_out.gain:.4f} ± {held_out.error:.4f} nats an event over no context, {beats}"
-            said.append(("held out", f"{count(held_out.users, 'user')}: {gain}"))
-        return said + ([] if self.region is None else [("region", repr(self.region))])
-
-
 def learn_released(
     released: Any,
     model: MarkovModel | FilePath,
     *,
-    strength: float | None = None,
-    confidence: float = 0.95,
     meta: Any = None,
     policy: Policy | FilePath | None = None,
     working: Callable[[str, float], None] | None = None,
-) -> LearnedModel:
+) -> Learned:
     """The chain behind released rows; `model` is what the release was made with.
 
     *Guarantee*: post-processing of what is public already. The kernels are recomputed from the model and the releases,
     so a file that they cannot have made is refused. `working` is called with what is under way, and the rounds done.
     """
-    from seqveil.receiver.learn import MOST_PARAMETERS, learn, region
+    from seqveil.receiver.learn import learn
 
     chain = chain_of(model)
     found = received(released, chain, policy, meta)
     evidence, rounds = evidence_of(found), itertools.count(1)
     each_round = (lambda: None) if working is None else (lambda: working("learning", next(rounds)))
-    learned = learn(evidence, chain.alphabet, strength=strength, each_round=each_round)
-    if chain.reading is not None:
-        learned = replace(learned, model=learned.model.with_reading(chain.reading))
-    small = learned.chain.rows.size + learned.chain.first.size <= MOST_PARAMETERS
-    return LearnedModel(learned, region(learned, evidence, confidence) if small else None)
+    learned = learn(evidence, chain.alphabet, each_round=each_round)
+    return learned if chain.reading is None else replace(learned, model=learned.model.with_reading(chain.reading))
 
 
 def evidence_of(found: Received) -> Evidence:
