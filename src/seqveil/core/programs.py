@@ -48,7 +48,7 @@ from typing import Any
 import numpy as np
 
 from seqveil.core.errors import GuaranteeError, InputError
-from seqveil.core.kernel import Floats, Ints
+from seqveil.core.kernel import DROP, Floats, Ints
 
 # Presolve may take a program that just has a solution for one that has none, and a program whose vertices nearly fall
 # together may be solved no better than to 1e-7: then the table is mixed until its integers keep what is promised.
@@ -56,7 +56,6 @@ ATTEMPTS = (("on", 1e-10), ("off", 1e-9), ("off", 1e-8), ("off", 1e-7))
 ITERATIONS = 10  # of the simplex for each row and column; some programs would otherwise never end
 UNSEEN = 1e-12  # HiGHS takes smaller coefficients for zero
 TOLERANCE = 1e-9  # how much a bound may be broken, a reduced cost be negative or an optimum be missed
-NEGLIGIBLE = 1e-9  # an output less likely than this is merged into another
 
 CELLS_AT_MOST = 160_000  # symbols × outputs: 400 × 400 takes seconds to minutes
 CELLS_AT_ONCE = 2_500  # a program up to this size is solved whole, a larger one label by label
@@ -161,8 +160,8 @@ def check_size(symbols: int, outputs: int) -> None:
 def sound(belief: Floats, epsilon: float, distortion: Floats) -> Solution:
     """The kernel of least expected distortion among those sound at ε.
 
-    *Guarantee*: the table is sound at ε up to rounding, for symbols of belief zero too, and its cost is within
-    `error - bound` of the least possible.
+    *Guarantee*: the table is sound at ε up to the solver's tolerance, for symbols of belief zero too, and its cost is
+    within `error - bound` of the least possible. `Kernels.made_sound` takes the tolerance away.
 
     belief: (n,) sums to one. distortion: (n, m), a row per symbol and a column per possible output.
 
@@ -181,13 +180,12 @@ def sound(belief: Floats, epsilon: float, distortion: Floats) -> Solution:
     mean_cost = weight @ kinds
     channel, bound = _generate_labels(weight[seen], a * mean_cost + gain * kinds[seen], kappa)
 
-    outputs, channel = _drop_negligible(weight[seen], channel, kinds[seen])
+    outputs = np.flatnonzero(weight[seen] @ channel >= DROP)
+    channel = channel[:, outputs] / channel[:, outputs].sum(axis=1, keepdims=True)
     rows = np.empty((len(kinds), len(outputs)))
     rows[seen] = channel
     rows[~seen] = cheapest_rows(kinds[~seen][:, outputs], weight[seen] @ channel / kappa)
-    rows = _repair(weight, rows, kappa)
     table = a * (weight @ rows) + gain * rows
-    table /= table.sum(axis=1, keepdims=True)
     error = float(np.sum(weight[:, None] * table * kinds[:, outputs]))
 
     constant = int(mean_cost.argmin())
@@ -279,46 +277,6 @@ def _reduced_costs(weight: Floats, cost: Floats, kappa: float, prices: Floats) -
     held = np.clip(kappa - before, 0.0, mass)
     values: Floats = np.sum(held * np.take_along_axis(reduced, order, axis=0), axis=0) / kappa
     return values
-
-
-def _drop_negligible(weight: Floats, channel: Floats, kinds: Floats) -> tuple[Ints, Floats]:
-    """The outputs worth keeping; any other is merged into the cheapest of them, which never raises a lift."""
-    marginal = weight @ channel
-    keep = marginal >= NEGLIGIBLE
-    outputs = np.flatnonzero(keep)
-    kept = channel[:, keep]
-    for output in np.flatnonzero(~keep & (marginal > 0.0)):
-        heir = int(((weight * channel[:, output]) @ kinds[:, outputs]).argmin())
-        kept[:, heir] += channel[:, output]
-    return outputs, kept
-
-
-def _repair(weight: Floats, channel: Floats, kappa: float) -> Floats:
-    """Undo the solver's rounding: rows sum to one and 0 ≤ I ≤ p/κ exactly, by mixing columns with their marginal.
-
-    A rare column may be off by much relative to its marginal, so each column is mixed for itself first and the most
-    likely one takes up the difference; what is then left to mix is of the size of the solver's tolerance.
-    """
-    channel = channel / channel.sum(axis=1, keepdims=True)
-    marginal = weight @ channel
-    base = int(marginal.argmax())
-    share = _mixing_share(channel, marginal, kappa).max(axis=0)
-    share[base] = 0.0
-    channel = channel + share * (marginal - channel)
-    channel[:, base] += 1.0 - channel.sum(axis=1)
-    marginal = weight @ channel
-    share_of_all = _mixing_share(channel, marginal, kappa).max()
-    mixed: Floats = np.maximum(channel + share_of_all * (marginal - channel), 0.0)
-    return mixed
-
-
-def _mixing_share(channel: Floats, marginal: Floats, kappa: float) -> Floats:
-    """The least λ that brings (1-λ) I/p + λ into [0, 1/κ], cell by cell."""
-    ratio = channel / marginal
-    above = np.maximum(ratio - 1.0 / kappa, 0.0) / np.maximum(ratio - 1.0, 1.0 / kappa - 1.0)
-    below = np.maximum(-ratio, 0.0) / (1.0 + np.maximum(-ratio, 0.0))
-    share: Floats = np.maximum(above, below)
-    return share
 
 
 def cheapest_rows(cost: Floats, caps: Floats) -> Floats:

@@ -83,7 +83,6 @@ class Mechanism(Promise):
     """A kernel for every belief, and what it promises.
 
     `build`: the kernels for beliefs (B, n) at one ε under a distortion.
-    `wide`: a kernel may be a full table, a column for every symbol, so that few fit the memory at once.
     `hamming_only`: it is the optimum for wrong symbols, and refuses every other distortion.
     `quick`: the same releases without a stack of kernels, where that is sooner.
     `for_model`: the rule for a given model, where more of it is needed than its belief; `build` is then the rule for
@@ -91,7 +90,6 @@ class Mechanism(Promise):
     """
 
     build: Build
-    wide: bool = False
     hamming_only: bool = False
     quick: Quick | None = None
     for_model: Callable[[MarkovModel], Build] | None = None

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy import sparse
 
 from seqveil.core import programs
-from seqveil.core.bulk import row_entries
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, Kernels, usable
 from seqveil.core.mechanisms.base import Batch, Sent, rules_kept
@@ -25,8 +25,6 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import Randomness
 
 LARGEST = 400  # possible batches: seconds where symbols are correlated, up to minutes where they hardly are
-GAIN = 1e-9  # relabelling stops when a round gains less, relative to the cost
-ROUNDS = 20
 WALKS_A_BATCH = 64  # walks that may share their symbols, on average, before we call the problem too large
 
 
@@ -174,24 +172,13 @@ def support(batch: Batch, at_most: int) -> Support:
 
 def _next_states(model: MarkovModel, last: Ints, at_most: int, batch: Batch) -> tuple[Ints, Ints, Floats]:
     """Every step out of each of the states `last`: index of the walk it continues, next state, probability."""
-    chain = model.chain
-    going = int((chain.indptr[last + 1] - chain.indptr[last]).sum())
-    restart = np.flatnonzero(model.base > 0)
-    restarting = np.flatnonzero(model.backoff[last] > 0)
-    _check_size(0, going + restart.size * restarting.size, at_most, batch)
-    counts, entry = row_entries(chain.indptr, last)
-    parent = np.repeat(np.arange(len(last)), counts)
-    state, chance = chain.indices[entry].astype(np.int64), chain.data[entry]
-    if restarting.size:
-        again, anew = np.repeat(restarting, restart.size), np.tile(restart, restarting.size)
-        own = model.answers[last[again]] == model.base_answer[anew]
-        again, anew = again[own], anew[own]
-        parent = np.concatenate((parent, again))
-        state = np.concatenate((state, model.base_state[anew]))
-        chance = np.concatenate((chance, model.backoff[last[again]] * model.base[anew]))
-    steps, group = np.unique(parent * model.size + state, return_inverse=True)
-    total = np.bincount(group.reshape(-1), chance, len(steps)).astype(np.float64)
-    return steps // model.size, steps % model.size, total
+    states, walk = np.unique(last, return_inverse=True)
+    sure = np.zeros((states.size, model.size))
+    sure[np.arange(states.size), states] = 1.0
+    ahead = model.advance(sure)
+    _check_size(0, int(np.count_nonzero(ahead, axis=1)[walk].sum()), at_most, batch)
+    steps = sparse.csr_array(ahead)[walk].tocoo()
+    return steps.row, steps.col, steps.data
 
 
 def _check_size(batches: int, walks: int, at_most: int, batch: Batch) -> None:
@@ -211,14 +198,15 @@ def batch_lp(batch: Batch) -> Codebook:
         minimise Σ_o,r β(o) Q(r|o) Σ_t D(o_t, r_t)   over row-stochastic Q with  e^-ε p(r) ≤ Q(r|o) ≤ e^ε p(r)
 
     o runs over the batches that can occur. r runs over all of X^w where the program stays within its size, and the
-    optimum is then certified; else over the batches that can occur, and labels are improved as in `with_best_labels`.
+    optimum is then certified; else over the batches that can occur. Each output is released as the best reproduction
+    under its posterior.
 
     *Guarantee*: |log lift| ≤ ε for every batch in X^w, from the integers: a batch that the model rules out is
     released like the possible batch nearest to it, so it has that batch's lifts. Hence BIL ≤ ε, SIL ≤ Σ ε, and 2ε-LDP
-    whatever the true distribution is. The paper lets a kernel depend on the last L raw batches; ours depends on the
-    present one only (L = 1), and within one release no other does better (docs/theory.md, section 19). Each program is
-    solved from scratch: an optimum need not be unique, and one found from an earlier batch's basis would depend on what
-    else the process has solved, so that a receiver could not find it again. Equal contexts are solved once.
+    whatever the true distribution is.
+
+    The paper lets a kernel depend on the last L raw batches; within one release L = 1 is as good. Each program is
+    solved from scratch, as an optimum need not be unique and a receiver must find the same one.
 
     >>> from seqveil.core import mechanisms
     >>> from seqveil.core.randomness import randomness
@@ -230,42 +218,21 @@ def batch_lp(batch: Batch) -> Codebook:
     >>> sent.codes.tolist(), sent.most <= 5.0
     ([0, 0, 1, 1, 1, 1], True)
 
-    Reference: the paper's problem (eq:batch); docs/theory.md, sections 3 to 5.
+    Reference: the paper's problem (eq:batch); docs/theory.md, sections 16 and 19.
     """
     found = support(batch, LARGEST)
     limit, mass = batch.epsilon - found.drift, found.mass
     aim = usable(limit, len(mass))
     if aim == 0.0 or len(mass) == 1:  # nothing may be disclosed: the best guess whatever the truth is
         return Codebook(found, found.guesses(mass[None]), found.kernels(np.ones((len(mass), 1))))
-    best, labels = with_best_labels(found, aim, _first_labels(found))
+    best = programs.sound(mass, aim, found.costs(_labels(found)))
+    labels = found.guesses((mass[:, None] * best.table).T)
     return Codebook(found, labels, found.kernels(best.table).made_sound(mass[None], limit, 2 * limit))
 
 
-def _first_labels(found: Support) -> Ints:
+def _labels(found: Support) -> Ints:
     """All of X^w where a program with as many labels may be solved, else the batches that can occur."""
     n, length = found.batch.model.n, found.batch.length
     if len(found.batches) == n**length or n**length * len(found.batches) > programs.CELLS_AT_MOST:
         return found.batches
     return np.indices((n,) * length).reshape(length, -1).T.astype(np.int64)  # in lexicographic order
-
-
-def with_best_labels(rows: Support, epsilon: float, labels: Ints) -> tuple[programs.Solution, Ints]:
-    """The optimum over the given labels (K, w), then over better ones as long as there are any, and the labels it uses.
-
-    Each round replaces nothing and adds, for every output, the best reproduction under its posterior; so the cost
-    never rises, and at the end each output's label is its own best reproduction.
-    """
-    mass = rows.mass
-    best = programs.sound(mass, epsilon, rows.costs(labels))
-    used = labels[best.outputs]
-    for _ in range(ROUNDS):
-        proposed = np.unique(rows.guesses((mass[:, None] * best.table).T), axis=0)
-        known = (proposed[:, None, :] == used[None]).all(2).any(1)
-        if known.all():
-            break
-        candidates = np.concatenate((used, proposed[~known]))
-        again = programs.sound(mass, epsilon, rows.costs(candidates))
-        if again.error >= best.error - GAIN * max(best.error, GAIN):
-            break
-        best, used = again, candidates[again.outputs]
-    return best, used
