@@ -4,21 +4,15 @@
 Nothing that is promised rests on the solver's word: a bound on what a table misses follows from any prices, and every
 table is checked from its integers before anything is drawn from it. Two problems are solved here.
 
-**Sound at ε**, for any distortion matrix (`sound`):
-
-    minimise Σ_x,y β(x) Q(y|x) D(x,y)   over row-stochastic Q with  e^-ε p(y) ≤ Q(y|x) ≤ e^ε p(y),   p = β Q
-
-Put a = e^-ε, κ = 1/(1+e^ε). By the structure theorem Q = a p + (1-a) I with a channel I of the same marginal, and the
-problem is, with c(x,y) = a Σ_x' β(x') D(x',y) + (1-a) D(x,y),
+**Sound at ε**, for any distortion matrix (`sound`), in the form of docs/theory.md, section 12: Q = a p + (1-a) I with
+a = e^-ε and κ = 1/(1+e^ε). With c(x,y) = a Σ_x' β(x') D(x',y) + (1-a) D(x,y),
 
     minimise Σ β(x) I(y|x) c(x,y)   over row-stochastic I with  I(y|x) ≤ p(y)/κ,   p = β I.
 
 One cap per cell, with two non-zeros, instead of two dense ones: HiGHS solves it far quicker than the problem as stated.
 An optimum uses few labels, so a large problem is solved over some of them, and labels are added as the dual asks.
 
-- *Closed form.* Σ β(x) min_y c(x,y) is a lower bound. If sending every x to its cheapest y gives each label used a
-  mass of at least κ, that I is feasible and attains it. (Where D is a metric and min β ≥ κ, the cheapest y is x itself,
-  and Q is the paper's kernel.)
+- *Closed form.* If sending every x to its cheapest y gives each label used a mass of at least κ, that is the optimum.
 - *Rows.* Symbols with equal rows of D need not be distinguished (average their rows), so they are merged. A symbol of
   belief zero constrains nothing, as p itself is a sound row for it; it gets its cheapest sound row.
 - *Dual bound.* Prices u(x) bound the cost by Σ β u if for each y the least value of Σ β(x) φ(x) (c(x,y) - u(x)) over
@@ -28,14 +22,9 @@ An optimum uses few labels, so a large problem is solved over some of them, and 
 
     minimise Σ_x,y β(x) D(x,y) Q(y|x)   over row-stochastic Q with   Σ_x rows(i, x) Q(y|x) ≤ 0   for all y and i.
 
-A secret with weights σ and box [lo, hi] has the rows β(x)(σ(x) - hi) and β(x)(lo - σ(x)); a joint secret one row for
-every pair of its values; another observer's belief gives further rows of the same form.
-
-- *Bounds as they are broken.* The program starts with the rows that some symbol, released as it is, breaks most, and
-  takes in those that a table it found breaks, until none is.
-- *Pairs as they are asked for.* It starts with few pairs (x, y) and takes in those whose reduced cost is negative,
-  until none is.
-- *Dual bound.* For any prices λ(i, y) ≥ 0, Σ_x min_y [β(x) D(x,y) + Σ_i λ(i, y) rows(i, x)] is at most the optimum.
+A secret with weights σ and box [lo, hi] has the rows β(x)(σ(x) - hi) and β(x)(lo - σ(x)). Bounds are taken in as a
+table breaks them, and pairs (x, y) as their reduced cost asks for them. *Dual bound*: for any prices λ(i, y) ≥ 0,
+Σ_x min_y [β(x) D(x,y) + Σ_i λ(i, y) rows(i, x)] is at most the optimum.
 """
 
 from __future__ import annotations

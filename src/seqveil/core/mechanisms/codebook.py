@@ -1,12 +1,7 @@
 """One batch at a time over every batch that can occur, for small X^w: kernels by a table, and the exact optimum.
 
 A batch o = (x_1..x_w) is what an observer sees of a walk over the model's states. Where the model backs off to shorter
-contexts, one batch may come from several walks, so walks are enumerated and grouped by their symbols:
-
-    β(o) = Σ_{walks with symbols o} states(s_1) P(s_2|s_1) … P(s_w|s_w-1)
-
-`Support` holds these batches, for problems small enough to write them out. A `Codebook` is a kernel over them, and
-`TabledSent` a release from one; `batch_lp` is the codebook of least cost.
+contexts, one batch may come from several walks, so walks are enumerated and grouped by their symbols.
 """
 
 from __future__ import annotations

@@ -39,7 +39,6 @@ from seqveil.core.randomness import Randomness
 
 LARGEST_BATCH = 32.0  # ε of a batch: each question has a draw of its own, so only e^-ε must fit 62 bits
 ROOM = 1.0 + 2e-9  # cells are grown a hair larger than κ, so that rounding cannot make one too small
-MANY = 1.0  # in LDP mode 1/κ = MANY·e^(ε/2) + 1: more cells say more, and are disclosed less often
 
 Box = dict[int, Floats]
 """Weights φ_t (n,) by position; a position that is missing has weight one everywhere."""
@@ -227,7 +226,7 @@ def plant(batch: Batch, ldp: bool = False) -> Tree:
     """The tree of a batch, of which nothing is grown yet."""
     size = batch.model.size * batch.length
     aim = usable(batch.epsilon, size, power=1)
-    kappa = 1.0 / (1.0 + (MANY * math.exp(aim / 2) if ldp else math.exp(aim)))
+    kappa = 1.0 / (1.0 + math.exp(aim / 2 if ldp else aim))  # in LDP mode more cells would be disclosed less often
     fresh = 1.0 / (1.0 + math.expm1(aim) * kappa) if ldp else math.exp(-aim)
     disclosed = DENOMINATOR - math.ceil(fresh * DENOMINATOR)
     before = Node.root(batch).symbol_distributions()
