@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy import sparse
 
 from seqveil.core import programs
+from seqveil.core.bulk import row_entries
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, Kernels, usable
 from seqveil.core.mechanisms.base import Batch, Sent, rules_kept
@@ -167,13 +167,24 @@ def support(batch: Batch, at_most: int) -> Support:
 
 def _next_states(model: MarkovModel, last: Ints, at_most: int, batch: Batch) -> tuple[Ints, Ints, Floats]:
     """Every step out of each of the states `last`: index of the walk it continues, next state, probability."""
-    states, walk = np.unique(last, return_inverse=True)
-    sure = np.zeros((states.size, model.size))
-    sure[np.arange(states.size), states] = 1.0
-    ahead = model.advance(sure)
-    _check_size(0, int(np.count_nonzero(ahead, axis=1)[walk].sum()), at_most, batch)
-    steps = sparse.csr_array(ahead)[walk].tocoo()
-    return steps.row, steps.col, steps.data
+    chain = model.chain
+    going = int((chain.indptr[last + 1] - chain.indptr[last]).sum())
+    restart = np.flatnonzero(model.base > 0)
+    restarting = np.flatnonzero(model.backoff[last] > 0)
+    _check_size(0, going + restart.size * restarting.size, at_most, batch)
+    counts, entry = row_entries(chain.indptr, last)
+    parent = np.repeat(np.arange(len(last)), counts)
+    state, chance = chain.indices[entry].astype(np.int64), chain.data[entry]
+    if restarting.size:
+        again, anew = np.repeat(restarting, restart.size), np.tile(restart, restarting.size)
+        own = model.answers[last[again]] == model.base_answer[anew]
+        again, anew = again[own], anew[own]
+        parent = np.concatenate((parent, again))
+        state = np.concatenate((state, model.base_state[anew]))
+        chance = np.concatenate((chance, model.backoff[last[again]] * model.base[anew]))
+    steps, group = np.unique(parent * model.size + state, return_inverse=True)
+    total = np.bincount(group.reshape(-1), chance, len(steps)).astype(np.float64)
+    return steps // model.size, steps % model.size, total
 
 
 def _check_size(batches: int, walks: int, at_most: int, batch: Batch) -> None:
