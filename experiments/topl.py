@@ -264,5 +264,4 @@ MECHANISM = Mechanism(
     sound=True,
     ldp=1.0,
     build=build,
-    wide=True,
 )

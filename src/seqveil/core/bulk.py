@@ -1,19 +1,15 @@
 """How bulk work is done: by one source in two forms, plain and compiled by numba; by rows in parts for threads; and by
-arrays with a row for each user, and their streams side by side, step by step and in blocks.
+arrays with a row for each user.
 
 A function marked `@compiled` is what it says, plain Python on lists or arrays. `form` gives the one to call: the very
 same code compiled, once it is loaded, else the function itself. Nothing is reordered or fused on the way, so both give
 the same numbers to the last bit.
 
-numba comes with `pip install -e '.[fast]'`. Where it has kept the compiled code of an earlier process, loading that
-takes half a second: it happens with the first release of a session, and in a file of many users once there were enough
-releases to be worth it. Else compiling takes some seconds, once a process has made enough releases to be worth those. A
-program that minds the pause calls `load()` when it starts, as the service does. `SEQVEIL_COMPILED=0` in the
-environment keeps to plain Python.
-
-Independent rows are cut into parts for threads (`in_parts`): each comes out the same to the last bit, however many
-parts there are. `SEQVEIL_THREADS` in the environment sets how many threads there may be; by default as many as the
-cores this process may use.
+numba comes with `pip install -e '.[fast]'`. Code that it kept of an earlier process takes half a second to load: with
+the first release of a session, and in a file of many users once there were enough releases to be worth it. Else it is
+compiled, which takes some seconds, once a process has made enough releases to be worth those, or at `load()`.
+`SEQVEIL_COMPILED=0` in the environment keeps to plain Python; `SEQVEIL_THREADS` sets how many threads there may be, by
+default as many as the cores this process may use.
 """
 
 from __future__ import annotations
@@ -38,7 +34,6 @@ PART = 8192  # rows that are worth a thread: fewer cost more to hand out than th
 NARROW = 128  # numbers up to which a row counts as one; a wider one is as much work as several
 BLOCK = 64  # compiled code takes rows in blocks of so many
 LISTED = 1 << 20  # numbers made into lists at a time, about
-KEPT = "mechanisms/closed_form.draw"  # a function of which numba keeps the code, if of any
 
 Source = TypeVar("Source")
 Found = TypeVar("Found")
@@ -169,10 +164,9 @@ _scopes: dict[str, dict[str, Any]] = {}  # by module: its names, those of marked
 
 
 @cache
-def _kept(function: str = KEPT) -> bool:
+def _kept() -> bool:
     """Whether numba has kept compiled code of this very version, beside it or in a folder of its own."""
-    source = Path(__file__).parent / (function.split(".")[0] + ".py")
-    name = f"{source.stem}.{function.split('.')[1]}-*.nbi"
+    source, name = Path(__file__).parent / "mechanisms" / "closed_form.py", "closed_form.draw-*.nbi"
     found = list(source.parent.glob(f"__pycache__/{name}"))
     for folder in (os.environ.get("NUMBA_CACHE_DIR"), os.path.expanduser("~/.cache/numba")):
         found += [] if not folder else Path(folder).glob(f"{source.parent.name}_*/{name}")

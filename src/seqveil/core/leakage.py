@@ -3,14 +3,13 @@
 For a release y_k with lifts ρ_k, and C the model's transitions,
 V_k(x) = log ρ_k(x) + max over x' with C(x|x') > 0 of V_{k-1}(x')
 is the largest log Pr(x_1..x_k | y) / Pr(x_1..x_k) over sequences that end in x (the same with min for the smallest), so
-max_x V_k(x) and min_x V_k(x) are the two sides of the sequence leakage (SIL) of what was released: never above the sum
-of the ε_k, often well below. Each step costs O(transitions), whatever the length of the stream.
+max_x V_k(x) and min_x V_k(x) are the two sides of the sequence leakage (SIL) of what was released. Each step costs
+O(transitions), whatever the length of the stream.
 
-`pass_over` goes over many symbols of which nothing was disclosed in one step. After k of them the distribution of the
-state is π · T^k and the account of a chain with impossible transitions is spread over what k steps can reach. Both
-follow from powers of the chain by repeated squaring: T, T², T⁴, … are kept of the chains in use, and each jump takes at
-most log₂ k of them. Chains that are too large for that, or whose powers would leave the floats, are moved step by step,
-until a step changes nothing.
+`pass_over` goes over k symbols of which nothing was disclosed at once, by powers T, T², T⁴, … of the chain. Chains that
+are too large for that, or whose powers would leave the floats, are moved step by step, until a step changes nothing.
+
+Reference: docs/theory.md, section 7.
 """
 
 from __future__ import annotations

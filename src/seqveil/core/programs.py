@@ -4,21 +4,15 @@
 Nothing that is promised rests on the solver's word: a bound on what a table misses follows from any prices, and every
 table is checked from its integers before anything is drawn from it. Two problems are solved here.
 
-**Sound at ε**, for any distortion matrix (`sound`):
-
-    minimise Σ_x,y β(x) Q(y|x) D(x,y)   over row-stochastic Q with  e^-ε p(y) ≤ Q(y|x) ≤ e^ε p(y),   p = β Q
-
-Put a = e^-ε, κ = 1/(1+e^ε). By the structure theorem Q = a p + (1-a) I with a channel I of the same marginal, and the
-problem is, with c(x,y) = a Σ_x' β(x') D(x',y) + (1-a) D(x,y),
+**Sound at ε**, for any distortion matrix (`sound`), in the form of docs/theory.md, section 12: Q = a p + (1-a) I with
+a = e^-ε and κ = 1/(1+e^ε). With c(x,y) = a Σ_x' β(x') D(x',y) + (1-a) D(x,y),
 
     minimise Σ β(x) I(y|x) c(x,y)   over row-stochastic I with  I(y|x) ≤ p(y)/κ,   p = β I.
 
 One cap per cell, with two non-zeros, instead of two dense ones: HiGHS solves it far quicker than the problem as stated.
 An optimum uses few labels, so a large problem is solved over some of them, and labels are added as the dual asks.
 
-- *Closed form.* Σ β(x) min_y c(x,y) is a lower bound. If sending every x to its cheapest y gives each label used a
-  mass of at least κ, that I is feasible and attains it. (Where D is a metric and min β ≥ κ, the cheapest y is x itself,
-  and Q is the paper's kernel.)
+- *Closed form.* If sending every x to its cheapest y gives each label used a mass of at least κ, that is the optimum.
 - *Rows.* Symbols with equal rows of D need not be distinguished (average their rows), so they are merged. A symbol of
   belief zero constrains nothing, as p itself is a sound row for it; it gets its cheapest sound row.
 - *Dual bound.* Prices u(x) bound the cost by Σ β u if for each y the least value of Σ β(x) φ(x) (c(x,y) - u(x)) over
@@ -28,14 +22,9 @@ An optimum uses few labels, so a large problem is solved over some of them, and 
 
     minimise Σ_x,y β(x) D(x,y) Q(y|x)   over row-stochastic Q with   Σ_x rows(i, x) Q(y|x) ≤ 0   for all y and i.
 
-A secret with weights σ and box [lo, hi] has the rows β(x)(σ(x) - hi) and β(x)(lo - σ(x)); a joint secret one row for
-every pair of its values; another observer's belief gives further rows of the same form.
-
-- *Bounds as they are broken.* The program starts with the rows that some symbol, released as it is, breaks most, and
-  takes in those that a table it found breaks, until none is.
-- *Pairs as they are asked for.* It starts with few pairs (x, y) and takes in those whose reduced cost is negative,
-  until none is.
-- *Dual bound.* For any prices λ(i, y) ≥ 0, Σ_x min_y [β(x) D(x,y) + Σ_i λ(i, y) rows(i, x)] is at most the optimum.
+A secret with weights σ and box [lo, hi] has the rows β(x)(σ(x) - hi) and β(x)(lo - σ(x)). Bounds are taken in as a
+table breaks them, and pairs (x, y) as their reduced cost asks for them. *Dual bound*: for any prices λ(i, y) ≥ 0,
+Σ_x min_y [β(x) D(x,y) + Σ_i λ(i, y) rows(i, x)] is at most the optimum.
 """
 
 from __future__ import annotations
@@ -48,7 +37,7 @@ from typing import Any
 import numpy as np
 
 from seqveil.core.errors import GuaranteeError, InputError
-from seqveil.core.kernel import Floats, Ints
+from seqveil.core.kernel import DROP, Floats, Ints
 
 # Presolve may take a program that just has a solution for one that has none, and a program whose vertices nearly fall
 # together may be solved no better than to 1e-7: then the table is mixed until its integers keep what is promised.
@@ -56,7 +45,6 @@ ATTEMPTS = (("on", 1e-10), ("off", 1e-9), ("off", 1e-8), ("off", 1e-7))
 ITERATIONS = 10  # of the simplex for each row and column; some programs would otherwise never end
 UNSEEN = 1e-12  # HiGHS takes smaller coefficients for zero
 TOLERANCE = 1e-9  # how much a bound may be broken, a reduced cost be negative or an optimum be missed
-NEGLIGIBLE = 1e-9  # an output less likely than this is merged into another
 
 CELLS_AT_MOST = 160_000  # symbols × outputs: 400 × 400 takes seconds to minutes
 CELLS_AT_ONCE = 2_500  # a program up to this size is solved whole, a larger one label by label
@@ -161,8 +149,8 @@ def check_size(symbols: int, outputs: int) -> None:
 def sound(belief: Floats, epsilon: float, distortion: Floats) -> Solution:
     """The kernel of least expected distortion among those sound at ε.
 
-    *Guarantee*: the table is sound at ε up to rounding, for symbols of belief zero too, and its cost is within
-    `error - bound` of the least possible.
+    *Guarantee*: the table is sound at ε up to the solver's tolerance, for symbols of belief zero too, and its cost is
+    within `error - bound` of the least possible. `Kernels.made_sound` takes the tolerance away.
 
     belief: (n,) sums to one. distortion: (n, m), a row per symbol and a column per possible output.
 
@@ -181,13 +169,12 @@ def sound(belief: Floats, epsilon: float, distortion: Floats) -> Solution:
     mean_cost = weight @ kinds
     channel, bound = _generate_labels(weight[seen], a * mean_cost + gain * kinds[seen], kappa)
 
-    outputs, channel = _drop_negligible(weight[seen], channel, kinds[seen])
+    outputs = np.flatnonzero(weight[seen] @ channel >= DROP)
+    channel = channel[:, outputs] / channel[:, outputs].sum(axis=1, keepdims=True)
     rows = np.empty((len(kinds), len(outputs)))
     rows[seen] = channel
     rows[~seen] = cheapest_rows(kinds[~seen][:, outputs], weight[seen] @ channel / kappa)
-    rows = _repair(weight, rows, kappa)
     table = a * (weight @ rows) + gain * rows
-    table /= table.sum(axis=1, keepdims=True)
     error = float(np.sum(weight[:, None] * table * kinds[:, outputs]))
 
     constant = int(mean_cost.argmin())
@@ -279,46 +266,6 @@ def _reduced_costs(weight: Floats, cost: Floats, kappa: float, prices: Floats) -
     held = np.clip(kappa - before, 0.0, mass)
     values: Floats = np.sum(held * np.take_along_axis(reduced, order, axis=0), axis=0) / kappa
     return values
-
-
-def _drop_negligible(weight: Floats, channel: Floats, kinds: Floats) -> tuple[Ints, Floats]:
-    """The outputs worth keeping; any other is merged into the cheapest of them, which never raises a lift."""
-    marginal = weight @ channel
-    keep = marginal >= NEGLIGIBLE
-    outputs = np.flatnonzero(keep)
-    kept = channel[:, keep]
-    for output in np.flatnonzero(~keep & (marginal > 0.0)):
-        heir = int(((weight * channel[:, output]) @ kinds[:, outputs]).argmin())
-        kept[:, heir] += channel[:, output]
-    return outputs, kept
-
-
-def _repair(weight: Floats, channel: Floats, kappa: float) -> Floats:
-    """Undo the solver's rounding: rows sum to one and 0 ≤ I ≤ p/κ exactly, by mixing columns with their marginal.
-
-    A rare column may be off by much relative to its marginal, so each column is mixed for itself first and the most
-    likely one takes up the difference; what is then left to mix is of the size of the solver's tolerance.
-    """
-    channel = channel / channel.sum(axis=1, keepdims=True)
-    marginal = weight @ channel
-    base = int(marginal.argmax())
-    share = _mixing_share(channel, marginal, kappa).max(axis=0)
-    share[base] = 0.0
-    channel = channel + share * (marginal - channel)
-    channel[:, base] += 1.0 - channel.sum(axis=1)
-    marginal = weight @ channel
-    share_of_all = _mixing_share(channel, marginal, kappa).max()
-    mixed: Floats = np.maximum(channel + share_of_all * (marginal - channel), 0.0)
-    return mixed
-
-
-def _mixing_share(channel: Floats, marginal: Floats, kappa: float) -> Floats:
-    """The least λ that brings (1-λ) I/p + λ into [0, 1/κ], cell by cell."""
-    ratio = channel / marginal
-    above = np.maximum(ratio - 1.0 / kappa, 0.0) / np.maximum(ratio - 1.0, 1.0 / kappa - 1.0)
-    below = np.maximum(-ratio, 0.0) / (1.0 + np.maximum(-ratio, 0.0))
-    share: Floats = np.maximum(above, below)
-    return share
 
 
 def cheapest_rows(cost: Floats, caps: Floats) -> Floats:

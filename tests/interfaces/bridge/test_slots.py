@@ -151,8 +151,8 @@ def test_a_clock_that_goes_back_draws_nothing_again_and_is_said_once():
     life = Life(CodeStreams(setting_of()), *steps)
     assert [seq for _, seq, *_ in life.said] == list(range(13))
     back, ahead = life.warnings
-    assert (back["seconds"], ahead["slots"]) == (660, 10)
     assert "behind" in back["reason"]
+    assert "several slots" in ahead["reason"]
 
 
 def test_a_message_that_was_counted_in_a_slot_that_was_drawn_is_not_counted_again(tmp_path):

@@ -1,8 +1,7 @@
 """What a mechanism is: a rule from public things to a release, with its promise written on it.
 
 `Mechanism` releases one symbol at a time and gives a kernel for each belief. `BatchMechanism` releases w symbols at a
-time and gives a `Rule` for each batch. Below them stand the register of all of them, and the pieces of integer kernels
-that several share.
+time and gives a `Rule` for each batch. Below them stand the register, and pieces of kernels that several share.
 """
 
 from __future__ import annotations
@@ -88,7 +87,6 @@ class Mechanism(Promise):
     """A kernel for every belief, and what it promises.
 
     `build`: the kernels for beliefs (B, n) at one ε under a distortion.
-    `wide`: a kernel may be a full table, a column for every symbol, so that few fit the memory at once.
     `hamming_only`: it is the optimum for wrong symbols, and refuses every other distortion.
     `quick`: the same releases without a stack of kernels, where that is sooner.
     `for_model`: the rule for a given model, where more of it is needed than its belief; `build` is then the rule for
@@ -96,7 +94,6 @@ class Mechanism(Promise):
     """
 
     build: Build
-    wide: bool = False
     hamming_only: bool = False
     quick: Quick | None = None
     for_model: Callable[[MarkovModel], Build] | None = None
@@ -248,11 +245,8 @@ Kept = TypeVar("Kept", bound=Rule)
 
 
 def rules_kept(build: Callable[[Batch], Kept]) -> Callable[[Batch], Kept]:
-    """The rule of each batch, kept for its public context as long as it was used of late.
-
-    Users who are alike in model and releases have the same public context, and so the same rule: it is built once for
-    all of them. How many are kept depends on their size; of large ones only a few, which serve the beginnings of many
-    streams.
+    """The rule of each batch, kept for its public context as long as it was used of late: users who are alike in model
+    and releases share one. How many are kept depends on their size.
     """
     kept: OrderedDict[Hashable, Kept] = OrderedDict()
     lock = Lock()
@@ -273,7 +267,6 @@ def rules_kept(build: Callable[[Batch], Kept]) -> Callable[[Batch], Kept]:
                 kept.popitem(last=False)
         return made
 
-    rule.clear = kept.clear  # type: ignore[attr-defined]
     return rule
 
 

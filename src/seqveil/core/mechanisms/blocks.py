@@ -1,34 +1,27 @@
 """Blocks: the promise of a batch of w events, with every event answered at once.
 
-A block has one budget L. When it begins, **one hidden bit** is drawn: *fake* with probability e^-L, else *real*. At
-each event the releases of the block so far give a public channel f_k(y | x_k) from symbols to labels, its cells. If the
-bit is real, the label is drawn from f_k(· | x_k); if it is fake, from its probability under the public belief given the
-path. For a path y put f(y|x) = Π f_k(y_k|x_k), q(y) = Σ_x P(x) f(y|x) and F(y) = Π max_x f_k(y_k|x). Then
+A block has one budget L and **one hidden bit**: *fake* with probability e^-L, else *real*. At each event the releases
+of the block so far give a public channel f_k(y | x_k) from symbols to labels, its cells. The label is drawn from
+f_k(· | x_k) if the bit is real, else from its probability under the public belief given the path. For a path y put
+f(y|x) = Π f_k(y_k|x_k), q(y) = Σ_x P(x) f(y|x), F(y) = Π max_x f_k(y_k|x), ρ = q/F and κ = 1/(1+e^L).
 
-    Q(y|x) = e^-L q(y) + (1-e^-L) f(y|x)  has the marginal q and lifts  e^-L + (1-e^-L) f(y|x)/q(y).
+*Guarantee*: where ρ ≥ κ for every path that may be drawn, the leakage of the block is at most L on both sides, at every
+prefix and for every sequence of symbols, and the block is 2L-LDP whatever the truth's distribution is. Leakages of
+blocks add up.
 
-**Guarantee.** Lifts are at least e^-L, and at most e^L where q(y) ≥ κ F(y), κ = 1/(1+e^L). So the leakage of the block
-is at most L on both sides, at every prefix and for every sequence of symbols, and the block is 2L-LDP whatever the
-truth's distribution is, as F is the maximum over all sequences. Blocks draw fresh bits, so their leakages add up.
+The belief is a mixture of two filters, the first belief moved on freely and the belief given the path. The bit, the
+cells and the fake draws are tables over 2**62. A fake draw has weights ŝ(y) that differ from q in the last places, so
+Π ŝ/q, the skew, is followed too, and every bound is checked with it: for each label that might be drawn, outward,
+before the draw.
 
-**Belief.** Real and fake paths have the same distribution, so the bit stays as it was: the belief is
-e^-L · (the first belief moved on freely) + (1-e^-L) · (the belief given the path), two ordinary filters.
+The cells of an event may use all of what is left: no label is rarer than κ/ρ. They are those of the closed form of the
+optimum (`closed_form`), for distances pieces of a line that goes from neighbour to neighbour (`neighbours`). With some
+probability any symbol may pass for the likeliest label. Which events are asked, and how often the cell is named, is
+**the schedule** of the block, a function of model, L, w and costs alone, so that every receiver finds the same one.
+Schedules that ask every m-th event are tried on simulated paths, and the best is improved event by event. A path needs
+no stream, as fake paths have the same distribution: what a release costs is what the belief after it expects of it.
 
-**In integers.** The bit, the cells and the fake draws are tables over 2**62. A fake draw has weights ŝ(y) that differ
-from q in the last places, so Π ŝ/q, the skew, is followed too, and every bound is checked with it: for each label that
-might be drawn, outward, before the draw.
-
-**Cells.** What is left of L after a path is log(ρ/κ), ρ = q/F; a label costs log(max_x f(y|x) / Pr(y | path)) of it.
-For Hamming distortion the cells of an event, which may use all of what is left, are the channel that the closed form of
-the optimum finds where no label is rarer than κ/ρ (`closed_form`); for distances they are pieces of a line that goes
-from neighbour to neighbour (`neighbours`). With some probability any symbol may pass for the likeliest label: what is
-not disclosed now costs nothing now, and makes what is disclosed later likelier, hence cheaper. Which events are asked,
-and how often the cell is named, is the schedule of the block.
-
-**The schedule** is a function of model, L, w and costs alone, so every receiver finds the same one. Schedules that ask
-every m-th event, from one of the first on, are tried on simulated paths, the best ones on more of them, and the best is
-improved event by event. A path needs no stream: releases have the same distribution whether the hidden bit is real or
-fake, so all bits are fake, and what a release costs is what the belief after it expects of it.
+Reference: docs/theory.md, section 19.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
 """One batch at a time over every batch that can occur, for small X^w: kernels by a table, and the exact optimum.
 
 A batch o = (x_1..x_w) is what an observer sees of a walk over the model's states. Where the model backs off to shorter
-contexts, one batch may come from several walks, so walks are enumerated and grouped by their symbols:
-
-    β(o) = Σ_{walks with symbols o} states(s_1) P(s_2|s_1) … P(s_w|s_w-1)
-
-`Support` holds these batches, for problems small enough to write them out. A `Codebook` is a kernel over them, and
-`TabledSent` a release from one; `batch_lp` is the codebook of least cost.
+contexts, one batch may come from several walks, so walks are enumerated and grouped by their symbols.
 """
 
 from __future__ import annotations
@@ -25,8 +20,6 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import Randomness
 
 LARGEST = 400  # possible batches: seconds where symbols are correlated, up to minutes where they hardly are
-GAIN = 1e-9  # relabelling stops when a round gains less, relative to the cost
-ROUNDS = 20
 WALKS_A_BATCH = 64  # walks that may share their symbols, on average, before we call the problem too large
 
 
@@ -211,14 +204,15 @@ def batch_lp(batch: Batch) -> Codebook:
         minimise Σ_o,r β(o) Q(r|o) Σ_t D(o_t, r_t)   over row-stochastic Q with  e^-ε p(r) ≤ Q(r|o) ≤ e^ε p(r)
 
     o runs over the batches that can occur. r runs over all of X^w where the program stays within its size, and the
-    optimum is then certified; else over the batches that can occur, and labels are improved as in `with_best_labels`.
+    optimum is then certified; else over the batches that can occur. Each output is released as the best reproduction
+    under its posterior.
 
     *Guarantee*: |log lift| ≤ ε for every batch in X^w, from the integers: a batch that the model rules out is
     released like the possible batch nearest to it, so it has that batch's lifts. Hence BIL ≤ ε, SIL ≤ Σ ε, and 2ε-LDP
-    whatever the true distribution is. The paper lets a kernel depend on the last L raw batches; ours depends on the
-    present one only (L = 1), and within one release no other does better (docs/theory.md, section 19). Each program is
-    solved from scratch: an optimum need not be unique, and one found from an earlier batch's basis would depend on what
-    else the process has solved, so that a receiver could not find it again. Equal contexts are solved once.
+    whatever the true distribution is.
+
+    The paper lets a kernel depend on the last L raw batches; within one release L = 1 is as good. Each program is
+    solved from scratch, as an optimum need not be unique and a receiver must find the same one.
 
     >>> from seqveil.core import mechanisms
     >>> from seqveil.core.randomness import randomness
@@ -230,42 +224,21 @@ def batch_lp(batch: Batch) -> Codebook:
     >>> sent.codes.tolist(), sent.most <= 5.0
     ([0, 0, 1, 1, 1, 1], True)
 
-    Reference: the paper's problem (eq:batch); docs/theory.md, sections 3 to 5.
+    Reference: the paper's problem (eq:batch); docs/theory.md, sections 16 and 19.
     """
     found = support(batch, LARGEST)
     limit, mass = batch.epsilon - found.drift, found.mass
     aim = usable(limit, len(mass))
     if aim == 0.0 or len(mass) == 1:  # nothing may be disclosed: the best guess whatever the truth is
         return Codebook(found, found.guesses(mass[None]), found.kernels(np.ones((len(mass), 1))))
-    best, labels = with_best_labels(found, aim, _first_labels(found))
+    best = programs.sound(mass, aim, found.costs(_labels(found)))
+    labels = found.guesses((mass[:, None] * best.table).T)
     return Codebook(found, labels, found.kernels(best.table).made_sound(mass[None], limit, 2 * limit))
 
 
-def _first_labels(found: Support) -> Ints:
+def _labels(found: Support) -> Ints:
     """All of X^w where a program with as many labels may be solved, else the batches that can occur."""
     n, length = found.batch.model.n, found.batch.length
     if len(found.batches) == n**length or n**length * len(found.batches) > programs.CELLS_AT_MOST:
         return found.batches
     return np.indices((n,) * length).reshape(length, -1).T.astype(np.int64)  # in lexicographic order
-
-
-def with_best_labels(rows: Support, epsilon: float, labels: Ints) -> tuple[programs.Solution, Ints]:
-    """The optimum over the given labels (K, w), then over better ones as long as there are any, and the labels it uses.
-
-    Each round replaces nothing and adds, for every output, the best reproduction under its posterior; so the cost
-    never rises, and at the end each output's label is its own best reproduction.
-    """
-    mass = rows.mass
-    best = programs.sound(mass, epsilon, rows.costs(labels))
-    used = labels[best.outputs]
-    for _ in range(ROUNDS):
-        proposed = np.unique(rows.guesses((mass[:, None] * best.table).T), axis=0)
-        known = (proposed[:, None, :] == used[None]).all(2).any(1)
-        if known.all():
-            break
-        candidates = np.concatenate((used, proposed[~known]))
-        again = programs.sound(mass, epsilon, rows.costs(candidates))
-        if again.error >= best.error - GAIN * max(best.error, GAIN):
-            break
-        best, used = again, candidates[again.outputs]
-    return best, used

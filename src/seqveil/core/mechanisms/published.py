@@ -48,17 +48,10 @@ def descend(belief: Floats, costs: Floats, epsilon: float, step: float) -> Float
 
         minimise Σ β(o) Q(r|o) D(o,r)   subject to  e^-ε ≤ Q(r|o) / Σ_õ β(õ) Q(r|õ) ≤ e^ε
 
-    As printed, Algorithm 2 is not defined: it *adds* φ times the derivative of a cost, never normalises a row, compares
-    s/(Q β) where the constraint is about Q/s, uses õ and j where they have no value, and sets Act, which gates nothing.
-    Our reading keeps its shape (start from Q = 1/N, sweep over o and r, one small step, check, stop what breaks):
-
-    - In row o, φ/N of probability moves from each active output to the cheapest active one, costliest first. The sign
-      of the derivative decides the direction, its size does not matter: rare batches would never move else.
-    - After each move the whole column is checked on both sides, for the output that gave and for the one that got. A
-      move that breaks a bound is undone, and Act[o, r] = 0 for the cell whose column it broke: it stays as it is.
-    - The end is when no row has an active output costlier than its cheapest active one.
-
-    It stops where coordinate moves stop, which is not the optimum of a linear program, whatever the step.
+    As printed, Algorithm 2 is not defined. Our reading starts from Q = 1/N and sweeps over the rows: φ/N of probability
+    moves from each active output to the cheapest active one, costliest first. A move that breaks a bound in either of
+    its two columns is undone, and that cell stays as it is. It ends where no row has an active output costlier than its
+    cheapest one, which is not the optimum of a linear program, whatever the step.
 
     >>> descend(np.array([0.5, 0.5]), 1.0 - np.eye(2), math.log(1.5), 0.01).round(3).tolist()
     [[0.665, 0.335], [0.335, 0.665]]

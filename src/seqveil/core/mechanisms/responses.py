@@ -65,16 +65,14 @@ def balanced(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels
     likelihood (of position, where symbols have one); a symbol on a border belongs to both cells in proportion. Where
     s < κ the rest joins the likeliest cell.
 
-    *Guarantee*: with m_y the mass of cell y and f_y(x) the share of x in it, Q(y|x) = e^-ε m_y + (1-e^-ε) f_y(x) has
-    marginal m_y and lifts in [e^-ε, e^-ε + (1-e^-ε)/κ] = [e^-ε, e^ε] for every x: ε-SIP, and 2ε-LDP whatever the
-    truth's distribution is.
+    *Guarantee*: lifts lie in [e^-ε, e^ε] for every x: ε-SIP, and 2ε-LDP whatever the truth's distribution is.
 
     >>> from seqveil.core import mechanisms
     >>> kernel = mechanisms.balanced.kernels(np.array([[0.5, 0.2, 0.2, 0.1]]), 1.0).one(0)
     >>> kernel.codes.tolist(), kernel.leakage([0.5, 0.2, 0.2, 0.1]) <= 1.0
     ([0, 1], True)
 
-    Reference: docs/theory.md, sections 5 (balanced cells) and 12.
+    Reference: docs/theory.md, sections 5 (balanced cells) and 13.
     """
     users, n = beliefs.shape
     aim = usable(epsilon, n)

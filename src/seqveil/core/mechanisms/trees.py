@@ -7,21 +7,18 @@ in y, and m_y = E f_y under the belief, which q_y is up to rounding,
     a(y|o) = (1-λ) q_y + λ f_y(o),      p(y) = (1-λ) q_y + λ m_y.
 
 *Guarantee*: with masses of at least κ = 1/(1+e^ε) and λ = 1-e^-ε every lift a(y|o)/p(y) is within [e^-ε, e^ε], for
-every batch o, in or out of the support. Lower side: (1-λ)q/p = 1-λ = e^-ε. Upper side:
-((1-λ)q+λ)/p ≤ (1-λ) + λ/κ = e^ε. So BIL ≤ ε, SIL ≤ Σε, and 2ε-LDP whatever the true distribution is.
-In LDP mode κ = 1/M and λ = (e^ε-1)κ/(1+(e^ε-1)κ): largest over least weight is 1 + λ/((1-λ)q_y) ≤ e^ε for any q_y ≥ κ.
-A question is asked only where both its sides pass this from the numbers in use (`_keeps`), else the node is a
-leaf: a walk never comes to a cell that breaks the promise, so nothing is refused once anything is drawn.
+every batch o, in or out of the support: BIL ≤ ε, SIL ≤ Σε, and 2ε-LDP whatever the true distribution is. In LDP mode
+largest over least weight is at most e^ε. A question is asked only where both its sides pass this from the numbers in
+use (`_keeps`), else the node is a leaf, so nothing is refused once anything is drawn.
 
 A soft box is f(o) = Π_t φ_t(o_t) with weights φ_t(x) ∈ [0, 1]. Its mass E f and its state distributions come from one
-pass forward and one backward over the chain, with the weights put on at each position; nothing lists the batches.
+pass forward and one backward over the chain, with the weights put on at each position:
 
     α_1 = π·φ_1,  α_{t+1} = (α_t P)·φ_{t+1},  b_w = 1,  b_t = P (φ_{t+1}·b_{t+1}),  E[f; state_t = s] = α_t(s) b_t(s)
 
-Every draw is one comparison of integers: disclosed or fresh, then left or right. The number of questions depends on the
-release, which is public, and so does the run time.
+Every draw is one comparison of integers: disclosed or fresh, then left or right. How many depends on the release alone.
 
-Reference: docs/theory.md, section 13.
+Reference: docs/theory.md, sections 13 and 14.
 """
 
 from __future__ import annotations
@@ -42,7 +39,6 @@ from seqveil.core.randomness import Randomness
 
 LARGEST_BATCH = 32.0  # ε of a batch: each question has a draw of its own, so only e^-ε must fit 62 bits
 ROOM = 1.0 + 2e-9  # cells are grown a hair larger than κ, so that rounding cannot make one too small
-MANY = 1.0  # in LDP mode 1/κ = MANY·e^(ε/2) + 1: more cells say more, and are disclosed less often
 
 Box = dict[int, Floats]
 """Weights φ_t (n,) by position; a position that is missing has weight one everywhere."""
@@ -230,7 +226,7 @@ def plant(batch: Batch, ldp: bool = False) -> Tree:
     """The tree of a batch, of which nothing is grown yet."""
     size = batch.model.size * batch.length
     aim = usable(batch.epsilon, size, power=1)
-    kappa = 1.0 / (1.0 + (MANY * math.exp(aim / 2) if ldp else math.exp(aim)))
+    kappa = 1.0 / (1.0 + math.exp(aim / 2 if ldp else aim))  # in LDP mode more cells would be disclosed less often
     fresh = 1.0 / (1.0 + math.expm1(aim) * kappa) if ldp else math.exp(-aim)
     disclosed = DENOMINATOR - math.ceil(fresh * DENOMINATOR)
     before = Node.root(batch).symbol_distributions()

@@ -66,7 +66,6 @@ def utility_optimised(alphabet: Symbols, secrets: Secret | Sequence[Secret]) -> 
         sound=False,
         ldp=math.inf,
         build=build,
-        wide=True,
     )
 
 
@@ -102,5 +101,4 @@ def suppression(alphabet: Symbols, secrets: Secret | Sequence[Secret]) -> Mechan
         sound=False,
         ldp=math.inf,
         build=build,
-        wide=True,
     )

@@ -128,6 +128,5 @@ MECHANISM = Mechanism(
     sound=False,
     ldp=math.inf,
     build=build,
-    wide=True,
     hamming_only=True,
 )

@@ -3,11 +3,8 @@
 A link (`mqtt`, `kafka`) is a source and a sink. It says whose a message is, what its broker calls it and whether it may
 have come before; it publishes what comes back (`release`, `refuse`), and settles messages when the broker has that for
 good (`settle`). Everything else is here: numbers for events that bring none, each event once, refusals that block
-nothing, counts, and the log.
-
-**Numbers.** An event without a sequence number gets its user's next one. The number is kept, under what the broker
-calls the message, in the same transaction as the release. Cut anywhere, an event that comes again finds its number, and
-with it its release. What a message holds is never compared: that would mean to write down something computed from it.
+nothing, counts, and the log. What a message holds is never compared: that would mean to write down something computed
+from it.
 """
 
 from __future__ import annotations
@@ -96,7 +93,8 @@ class Message:
 class Numbers:
     """The numbers that events without one were given, by what the broker calls them: the latest `KEPT` ones.
 
-    Each stands in a place of its own in the state file, and the places form a ring.
+    A number is kept in the same transaction as its release, in one of a ring of places in the state file. Cut anywhere,
+    an event that comes again finds its number, and with it its release.
     """
 
     def __init__(self, store: CodeStreams, name: str) -> None:

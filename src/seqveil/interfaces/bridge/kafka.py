@@ -1,17 +1,14 @@
 """The link to a Kafka cluster: a raw topic in, a released topic out, by read–process–write transactions. Needs
 `confluent-kafka` (extra `kafka`).
 
-A round goes this way: messages are read, released durably in the state file together with how far each partition was
-read, and then written to the released topic in one Kafka transaction with the offsets of what was read. Killed before
-that transaction is committed, the bridge reads the same messages again; the state file gives the same releases back,
-and the same bytes are written. Killed after it, those messages do not come again.
+Messages are released durably together with how far each partition was read, and then written in one Kafka transaction
+with the offsets of what was read. Killed in between, the bridge reads the same messages again and writes the same
+bytes.
 
-**One state file owns its partitions.** A user's state is in one state file, so partitions must not move between
-bridges: a consumer group that rebalances would hand a user to a file that does not know what was drawn. The bridge
-therefore never joins a group. It reads all partitions of the raw topic, and commits its offsets under the group's name
-with the name of its state file. It refuses to go on where those say that another state
-file has read a partition, that its own file is older than what was committed, or that the topic now has another number
-of partitions, which would send users to other ones.
+**One state file owns its partitions.** A consumer group that rebalances would hand a user to a state file that does not
+know what was drawn. So the bridge never joins a group: it reads all partitions of the raw topic, commits its offsets
+with the name of its state file, and refuses to go on where those say that another file has read a partition, that its
+own is older than what was committed, or that the number of partitions has changed.
 """
 
 from __future__ import annotations

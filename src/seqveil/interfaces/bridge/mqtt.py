@@ -1,15 +1,12 @@
 """The link to an MQTT broker: raw topics in, released topics out. Needs `paho-mqtt` (extra `mqtt`).
 
-An event goes this way: it arrives, is released durably (in one transaction with all that wait beside it), its release
-is published, the broker confirms that, and only then is the raw message acknowledged. Cut anywhere, the broker sends
-the raw message again; the store then gives the same release back, and the same payload is published again.
-
-A message without a number of its own is known by the number that the broker gave it (its packet identifier, the same
-when it comes again) and its user. A message that the broker sends again under both is the same event; in doubt that is
+A raw message is acknowledged only when its event was released durably and the broker has confirmed the release. Cut
+anywhere, the broker sends it again, and the same payload is published again. A message without a number of its own is
+known by its packet identifier and its user: one that comes again under both is the same event; in doubt that is
 assumed, because a second draw would tell more.
 
-The thread of the bridge works on the network too, so no state is shared. A message of an earlier connection is known by
-the number of that connection, and dropped: the broker sends it again.
+The thread of the bridge works on the network too, so no state is shared. A message of an earlier connection is dropped:
+the broker sends it again.
 """
 
 from __future__ import annotations
@@ -45,7 +42,6 @@ IN_FLIGHT = 1000  # messages that it sends before the first is acknowledged
 MOST = 2 * IN_FLIGHT  # messages of ours under way, and waiting at QoS 0
 MOST_PACKET = 1 << 20  # bytes that the broker may send at once
 FINISH = 10.0  # seconds for what was accepted, after being asked to end
-SHORT, MANY = 5.0, 3  # seconds of a connection, and connections in a row, that look like two clients with one id
 TAKEN_OVER = 0x8E
 HOPELESS = {0x84, 0x85, 0x86, 0x87, 0x8A, 0x8C}  # refusals that trying again does not change
 USER = "{user}"
@@ -73,8 +69,7 @@ class Broker:
     ) -> Broker:
         """The broker at `[mqtt[s]://][NAME@]HOST[:PORT]`, with MQTT's own ports by default.
 
-        `ca`, a certificate of the broker's authority in place of the system's, asks for TLS, as `mqtts` does; so does
-        `cert`, the bridge's own certificate with its key, in one file.
+        `ca`, a certificate in place of the system's, and `cert`, the bridge's own with its key, ask for TLS.
 
         >>> made = Broker.at("bridge@10.0.0.1")
         >>> made.host, made.port, made.username
@@ -174,7 +169,6 @@ class MqttLink:
         self.broker, self.topics, self._own = broker, topics, own
         self._core: Core
         self._connection = 0  # changes whenever the connection is lost
-        self._since, self._short = 0.0, 0  # when it came up; connections in a row that were short
         self._pause, self._next_try = BACKOFF[0], 0.0  # seconds between two tries, and when the next one is
         self._waiting: deque[Message] = deque()
         self._unacknowledged: deque[Message] = deque()  # in the order they came, in which they must be acknowledged
@@ -302,7 +296,7 @@ class MqttLink:
         if reason.is_failure:
             self._core.log("refused by the broker", {"reason": str(reason)})
             return
-        self._since, self._pause = time.monotonic(), BACKOFF[0]
+        self._pause = BACKOFF[0]
         if not flags.session_present:
             self._core.numbers.forget()
         self._core.log("connected", {"session": "resumed" if flags.session_present else "new"})
@@ -313,9 +307,6 @@ class MqttLink:
 
     def _on_disconnect(self, client: paho.Client, data: Any, flags: Any, reason: Any, properties: Any) -> None:
         self._connection += 1
-        self._short = self._short + 1 if time.monotonic() - self._since < SHORT else 0
-        if self._short == MANY:
-            self._core.log("warning", {"reason": "connections end soon; does another client use this client id?"})
         if reason.value == TAKEN_OVER:
             raise BrokerError(
                 "another client has taken this client id over; give each bridge a state file with a name of its own"

@@ -1,14 +1,10 @@
 """Slots of time in a bridge: one release for each slot of every stream, whether something happened in it or not.
 
-A model that was fitted in slots (`--every-seconds`) says how long they are. The bridge's own clock decides in which
-slot a message is, by when it is taken; the clock of a device, or a time in a payload, does not. When a slot ends, one
+The model says how long slots are; the bridge's own clock decides in which slot a message is. When a slot ends, one
 symbol of each stream is released: that of the slot's messages, or where there are none the symbol `nothing` among
-names, and among numbers and places the value that was there before. All streams of a slot are released in one
-transaction with the number of the slot, so a slot is drawn once, whatever is cut. A stream begins with the slot of its
-first message, and then never ends.
-
-**After a time away.** Slots that ended while nobody was there are drawn one by one, as values that nobody knows, or
-with `gaps="skip"` given up. The last one, which may not have been published, is published again, byte for byte.
+names, and among numbers and places the value before. All streams of a slot are released in one transaction with the
+number of the slot, so a slot is drawn once, whatever is cut. Slots that ended while nobody was there are drawn one by
+one as unknown values, or with `gaps="skip"` given up; the last one is published again, byte for byte.
 """
 
 from __future__ import annotations
@@ -74,7 +70,6 @@ class SlotStreams:
         if kept is None and users:
             raise InputError(NO_SLOTS)
         self._last = self._since - 1 if kept is None else int(kept)  # the last slot that was drawn
-        self._odd: str | None = None  # what is wrong with the clock, as it was last said
         self._came: list[tuple[int, PayloadEvent]] = []  # and counts in a slot that was not drawn
         self._held: deque[tuple[int, Message]] = deque()  # the latest messages, by slot
         self._values: dict[str, int] = {}  # the last code of each stream, in memory only
@@ -136,7 +131,10 @@ class SlotStreams:
     def draw(self) -> list[tuple[str, Outcome]]:
         """Release the slot that ended, or the next one of several; nothing where none has."""
         ended = self._now() - 1
-        self._look_at_clock(ended - self._last)
+        if self.remaining - self._slots.seconds > LEEWAY:
+            self._core.warn(WENT_BACK)
+        if ended > self._last + 1:
+            self._core.warn(MANY_ENDED)
         if ended <= self._last:
             return []
         slot = min(self._last + self._skips + 1, ended)
@@ -164,16 +162,6 @@ class SlotStreams:
         while self._held and self._held[0][0] <= slot:
             self._held.popleft()[1].waits -= 1
         return list(zip(users, outcomes, strict=True))
-
-    def _look_at_clock(self, ended: int) -> None:
-        """Say once that the clock went back, so that releases wait, or that several slots are to be drawn at once."""
-        late = self.remaining - self._slots.seconds
-        odd = "back" if late > LEEWAY else "ahead" if ended > 1 else None
-        if odd == "back" != self._odd:
-            self._core.log("warning", {"reason": WENT_BACK, "seconds": math.ceil(late)})
-        elif odd == "ahead" != self._odd:
-            self._core.log("warning", {"reason": MANY_ENDED, "slots": ended})
-        self._odd = odd
 
     def _code(self, user: str, codes: list[int]) -> int:
         """What stands for a slot: of its messages, or for none."""

@@ -11,13 +11,12 @@ import queue
 import threading
 import time
 
-from seqveil.engine.store import MOST_POSITION, Releases, StoreError
+from seqveil.engine.store import Releases, StoreError
 from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.events import EventJob, release_together
 from seqveil.interfaces.logs import log
 
 PROBE = "service: last probe"
-EVENT_BYTES = 2048  # about what an event of a new user takes in a state file
 
 Waiting = tuple[EventJob, asyncio.Future[Releases]]
 
@@ -37,7 +36,6 @@ class ReleaseWriter:
         self._loop: asyncio.AbstractEventLoop
         self.waiting = 0  # events; only the loop's thread counts
         self.stopping = False
-        self._room = 1  # bytes that a look at the disk writes: as many as what it last refused
 
     def start(self) -> None:
         """Begin to write, for the event loop that is running."""
@@ -74,12 +72,9 @@ class ReleaseWriter:
 
     def _release(self, jobs: list[EventJob]) -> None:
         """Give each of these jobs its outcome, whatever happens: the thread must outlive it."""
-        probe, probed = bytes(self._room), any(not job.size for job in jobs)
+        probed = any(not job.size for job in jobs)
         try:
-            made = release_together(self._store, jobs, (lambda made: {PROBE: probe}) if probed else None)
-            # a probe of a few bytes would find room where the next release finds none
-            events = 0 if made else sum(job.size for job in jobs if isinstance(job.outcome, StoreError))
-            self._room = 1 if made else min(MOST_POSITION, max(self._room, EVENT_BYTES * events))
+            release_together(self._store, jobs, (lambda made: {PROBE: b"1"}) if probed else None)
         except BaseException as error:
             log("the writer failed", "error", error=type(error).__name__)
         for job in jobs:
