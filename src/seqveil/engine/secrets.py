@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from seqveil.core import words
 from seqveil.core.alphabet import WITHHELD
-from seqveil.core.distortion import hamming
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms.base import Asked
