@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m experiments", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="+", metavar="NAME", help="fig3, fig4, …, or all")
-    parser.add_argument("--out", "-o", type=Path, default=Path("out/report"), help="folder of numbers, pictures and the page")
+    parser.add_argument("--out", "-o", type=Path, default=Path("out/report"), help="folder of the figures")
     parser.add_argument("--data", type=Path, help="folder of the real data sets (SEQVEIL_DATA)")
     parser.add_argument("--synthetic", action="store_true", help="generated streams instead of real ones")
     parser.add_argument("--quick", action="store_true", help="fewer streams and fewer ε: minutes, not an hour")

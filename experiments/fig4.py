@@ -34,7 +34,7 @@ def _higher(numbers: dict[str, Any], even: dict[str, Any]) -> dict[str, Any]:
     skewed = {e: {name: run[name]["correlation"][0] for name in NAMES} for e, run in numbers["epsilon"].items()}
     above = {name: all(skewed[e][name] >= even[e][name] - 1e-9 for e in even) for name in NAMES}
     return judge(
-        "the noise correlation at ρ(X1,X2) = 1 is at least as great for the skewed prior (.95) as for the even one (.5)",
+        "the noise correlation at ρ(X1,X2) = 1 is no smaller for the skewed prior (.95) than for the even one (.5)",
         above["crr"],
         above["optimal"],
         "for Algorithm 1 the gap closes as ε grows; where the sound optimum releases its best guess alone, a wrong "
