@@ -11,7 +11,7 @@ from seqveil.core.distortion import euclidean, hamming
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.leakage import Leakages
 from seqveil.core.mechanisms.base import Asked
-from seqveil.core.mechanisms.blocks import BlockRule, Blocks, follow, release
+from seqveil.core.mechanisms.blocks import BlockRule, Blocks, after, release
 from seqveil.core.mechanisms.neighbours import ROUNDING, line, near_table
 from seqveil.core.model import MarkovModel
 
@@ -86,7 +86,7 @@ def test_events_of_blocks_are_the_same_to_the_last_bit_in_either_form(axes):
         for codes, drawn in zip(truth, draws, strict=True):
             made = release(rule, running, states, Asked(codes, drawn), real)
             found += [made.codes, made.columns, made.drawn]
-            states, running, _ = follow(rule, running, made)
+            states, account, running = after(rule, running, made, account)
     for one, two in zip(found[:9], found[9:], strict=True):
         assert (one == two).all()
     assert np.unique(found[0]).size > 2
