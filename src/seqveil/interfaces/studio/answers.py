@@ -182,8 +182,8 @@ def _policy(given: Any) -> Policy:
         raise InputError("policy: expected the lines of a policy, without observers; check the request")
     try:
         return Policy.from_dict(given)
-    except InputError:
-        raise
+    except InputError as error:  # which may quote a line of the policy that is several
+        raise InputError(" ".join(str(error).split())) from None
     except (TypeError, ValueError, OverflowError):
         raise InputError("policy: a line has a value of another kind than a policy takes; check the request") from None
 
