@@ -316,14 +316,17 @@ def test_columns_that_are_chosen_are_looked_at_as_chosen():
     assert begun["upload"]["chosen"]["value"] == "hour"
 
 
-def test_only_the_file_loaded_last_stays_in_memory():
+def test_only_the_file_used_last_stays_in_memory():
     studio = Studio()
 
     def load():
         found = studio.upload(FILES["clicks.csv"], "clicks.csv")
         return studio.load({"upload": found["upload"], "columns": found["chosen"]})["name"]
 
-    first, second = load(), load()
+    first = load()
+    studio.upload(FILES["clicks.tsv"], "clicks.tsv")
+    assert finish(studio, first, {"epsilon": 1.0}, events=3)["complete"]  # until the other one is used
+    second = load()
     assert finish(studio, second, {"epsilon": 1.0}, events=3)["complete"]
     with pytest.raises(Gone):
         studio.show(asked(first, {"epsilon": 1.0}))

@@ -1,7 +1,7 @@
 """What answers the page: a model's source and a policy in, JSON values out.
 
 *Guarantee*: nothing is written to a disk or a log, and no message holds an event. Of the files that somebody loads the
-last one alone stays in memory.
+last one alone stays in memory, beside the streams that the page shows until that one is used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from seqveil.interfaces.studio.picture import PictureRun, attacked, expected, of
 from seqveil.interfaces.studio.source import SAMPLES, StudioSource, sample
 from seqveil.interfaces.studio.upload import Upload, UploadChoice, loaded
 
-SLICE = 0.4  # seconds after which a picture of what there is beats a longer wait
+SLICE = 0.4  # seconds of the processor after which a picture of what there is beats a longer wait
 MOST_SEED = 2**31 - 1
 
 
@@ -46,17 +46,18 @@ class Studio:
         self._chosen = chosen or UploadChoice()
         self._lock, self._expecting = threading.Lock(), threading.Lock()
         self._run: tuple[Any, PictureRun] | None = None  # the picture that was asked for last
-        self._file = own  # the one that was loaded last
-        self._loaded: StudioSource | None = None  # what it became
-        self._files = 1  # loaded so far, for its name
+        self._file = own  # the one that came last
+        self._loaded: StudioSource | None = None  # what one became, when its columns were chosen
+        self._files = 1  # so far, for its name
+        self._begins = own is not None  # whether the page begins with it
 
     def begin(self, given: Any = None) -> dict[str, Any]:
-        """What there is to look at; `upload` is a file whose columns are to be chosen first."""
+        """What there is to look at; `upload` is the command's file, whose columns are to be chosen first."""
         return {
             "seqveil": __version__,
             "sources": [{"name": name, "title": each.title} for name, each in SAMPLES.items()],
             "first": next(iter(SAMPLES)),
-            "upload": None if self._file is None else self._looked(self._name, self._chosen),
+            "upload": self._looked(self._name, self._chosen) if self._begins else None,
             "seen_by": {name: limit for name, (_, limit) in SEEN_BY.items()},
         }
 
@@ -64,10 +65,9 @@ class Studio:
         """Take a file in, and say what `seqveil inspect` says about it."""
         found = Upload.of(content, file)
         with self._lock:
-            self._file, self._loaded, self._run = found, None, None
+            self._file, self._begins = found, False
             self._files += 1
-            self._chosen = UploadChoice()
-            return self._looked(self._name, self._chosen)
+            return self._looked(self._name, UploadChoice())
 
     def look(self, given: Any) -> dict[str, Any]:
         """The same with other columns: {"upload": name, "columns": {…}}."""
@@ -79,7 +79,7 @@ class Studio:
         made = loaded(self._upload(name), chosen, name)
         with self._lock:
             self._upload(name)  # unless another one was loaded meanwhile
-            self._loaded = made
+            self._loaded, self._run = made, None
         return made.describe()
 
     def source(self, given: Any) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class Studio:
 
         {"source": name, "policy": {…}, "person": number or null for somebody who has the secret, "events", "seed"}
         """
-        begun = time.monotonic()
+        begun = time.thread_time()
         source = self._find(_named(given, "source", "policy", "person", "events", "seed"))
         terms = _terms(given["policy"], source)
         events = _whole("events", given["events"], 2, source.most)
@@ -105,7 +105,7 @@ class Studio:
             if self._run is None or self._run[0] != key:
                 self._run = (key, PictureRun(terms, source.streams[person][:events], seed))
             run = self._run[1]
-            run.go(max(SLICE / 4, SLICE - (time.monotonic() - begun)))
+            run.go(max(SLICE / 4, SLICE - (time.thread_time() - begun)))
             return picture_of(source, run) | {"person": person}
 
     def offers(self, given: Any) -> dict[str, Any]:
@@ -153,11 +153,10 @@ class Studio:
         with self._lock:
             if name in SAMPLES:
                 return sample(name)
+            if self._loaded is not None and name == self._loaded.name:
+                return self._loaded
             self._upload(name)
-            found = self._loaded
-        if found is None:
-            raise InputError("source: its columns are still to be chosen; use them first")
-        return found
+        raise InputError("source: its columns are still to be chosen; use them first")
 
 
 def _named(given: Any, first: str, *others: str) -> str:
@@ -183,8 +182,8 @@ def _policy(given: Any) -> Policy:
         raise InputError("policy: expected the lines of a policy, without observers; check the request")
     try:
         return Policy.from_dict(given)
-    except InputError:
-        raise
+    except InputError as error:  # which may quote a line of the policy that is several
+        raise InputError(" ".join(str(error).split())) from None
     except (TypeError, ValueError, OverflowError):
         raise InputError("policy: a line has a value of another kind than a policy takes; check the request") from None
 

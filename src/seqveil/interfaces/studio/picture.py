@@ -79,15 +79,15 @@ class PictureRun:
         return self.done == self.raw.size
 
     def go(self, seconds: float = math.inf) -> None:
-        """Release on until the end, or for so many seconds, and one event or batch at least."""
-        end = time.monotonic() + seconds
-        while not self.complete:
+        """Release on until the end, or for so many seconds of the processor after a first step, which may load much."""
+        end = math.inf
+        while not self.complete and time.thread_time() < end:
             part, before = self.raw[self.done : self.done + self.terms.batch], self._state
             made, self._state = step(self.terms, before, part, self._randomness)
             self._made.append(made)
             self._figures.append(self._read(made, before))
-            if time.monotonic() >= end:
-                return
+            if math.isinf(end):
+                end = time.thread_time() + seconds
 
     def _read(self, made: Any, before: State) -> dict[str, Floats]:
         """What an event or batch cost, and the accounts after it, that of the first secret among them."""
