@@ -151,8 +151,11 @@ def decode_seen(setting: stream.Terms, followed: Seen, smooth: bool = True) -> I
         rows, links = reader.read(seen, trackers, before.steps)
         says = Says(rows[..., model.newest], links, reader.joins, model.newest)
         joint = _cases(setting, before, seen) * says.rows
-        joint = np.where(joint.any((1, 2), keepdims=True), joint, says.rows)  # what an unsound mechanism released
-        joint /= joint.sum((1, 2), keepdims=True)
+        sums = joint.sum((1, 2))
+        if not sums.all():  # what the model rules out, as an unsound mechanism releases it
+            joint = np.where(sums[:, None, None] > 0, joint, says.rows)
+            sums = joint.sum((1, 2))
+        joint /= sums[:, None, None]
         if smooth:
             kept.append((joint, says))
         else:
