@@ -21,7 +21,6 @@ from seqveil.core import bulk
 from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets import SecretTrackers
 from seqveil.engine.policy import Policy, Terms
-from seqveil.engine.secrets import errors_by_answer
 from seqveil.engine.stream import Released, State, observe, observed, step
 from seqveil.evaluate.attack import attack_secret
 
@@ -48,6 +47,14 @@ def figures(name: str, model: MarkovModel, truth: np.ndarray, secret: secrets.Se
         )
         found.append({"dial": dial, "wrong": wrong, "with": with_it, "without": without, "rate": rate, "known": most})
     return found
+
+
+def errors_by_answer(setting: Terms, truth: np.ndarray, codes: np.ndarray) -> tuple[float, float]:
+    """The mean cost of releases for people with the secret, and without it, by the first window of each."""
+    compiled = setting.secrets[0].over(setting.model.alphabet)
+    answers = np.array([compiled.read(stream[: compiled.length]) for stream in truth.tolist()])
+    costs = np.where(codes < 0, 1.0, setting.distortion.between(truth, np.maximum(codes, 0))).mean(1)
+    return float(costs[answers == 1].mean()), float(costs[answers == 0].mean())
 
 
 def released(setting: Terms, truth: np.ndarray) -> tuple[np.ndarray, list[np.ndarray], float]:

@@ -164,12 +164,12 @@ def test_a_time_that_was_seen_stays_the_earliest_after_any_gap(tmp_path):
 def test_a_batch_that_a_spent_budget_left_out_counts_as_seen():
     setting = sv.Policy(epsilon=1.0, batch=2, budget=limited(0.5, when_spent="stop"), mechanism="tree").on(MODEL)
     state, randomness = stream.State.start(setting), SeededRandomness(1)
-    sent, state = batches.step(setting, state, np.array([0, 1]), randomness, 10.0)
+    sent, state = batches.step(setting, state, np.array([0, 1]), randomness, np.array([10.0]))
     while sent is not None:
-        sent, state = batches.step(setting, state, np.array([0, 1]), randomness, 10.0)
-    _, state = batches.step(setting, state, np.array([0, 1]), randomness, 20.0)
+        sent, state = batches.step(setting, state, np.array([0, 1]), randomness, np.array([10.0]))
+    _, state = batches.step(setting, state, np.array([0, 1]), randomness, np.array([20.0]))
     with pytest.raises(InputError, match="never to go back"):
-        batches.step(setting, state, np.array([0, 1]), randomness, 15.0)
+        batches.step(setting, state, np.array([0, 1]), randomness, np.array([15.0]))
 
 
 # any times at all

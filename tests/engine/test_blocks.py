@@ -20,6 +20,7 @@ from seqveil.engine.policy import saved_terms
 from seqveil.engine.store import GAP
 from seqveil.engine.stream import NOTHING, UNKNOWN, State, step
 from seqveil.engine.streams import CodeStreams
+from seqveil.engine.upkeep import backup
 from seqveil.receiver.audit import Audit
 
 RNG = np.random.default_rng(5)
@@ -267,7 +268,7 @@ def test_a_restored_copy_cuts_its_running_blocks_and_receivers_see_where(tmp_pat
     policy, key = Policy(epsilon=6.0, block=8), bytes(32)
     with Streams(CHAIN, policy, store=tmp_path / "state.db", key=key) as streams:
         streams.release(["ann"] * 3, [0, 1, 2])
-        streams.backup(tmp_path / "copy.db")
+        backup(streams.file, tmp_path / "copy.db")
         onward = streams.release(["ann"] * 3, [0, 0, 0])
     with Streams(CHAIN, policy, store=tmp_path / "copy.db", key=key) as streams:
         restored = streams.release(["ann"] * 12, [0] * 12)

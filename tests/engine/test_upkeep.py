@@ -21,7 +21,7 @@ from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.store import EARLIER, Damaged, Erased, NoLongerKept, StoreBusy, StoreError
 from seqveil.engine.streams import CodeStreams
-from seqveil.engine.upkeep import erase, facts_of, verify
+from seqveil.engine.upkeep import backup, erase, facts_of, verify
 
 KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
 CHAIN = MarkovModel(*ref.random_chain(np.random.default_rng(1), 3, 1, zeros=True))
@@ -265,7 +265,7 @@ def test_a_copy_from_before_has_the_person_still_and_is_erased_from_again(tmp_pa
     path, copy = tmp_path / "s.db", tmp_path / "copy.db"
     before, other = filled(path, events=5)
     with opened(path) as streams:
-        streams.backup(copy)
+        backup(streams.file, copy)
     erase(path, ["zq-ann"], KEY)
     path.write_bytes(copy.read_bytes())
     with opened(path) as streams:
@@ -369,13 +369,13 @@ def test_a_copy_of_a_state_file_is_for_its_owner_alone(tmp_path):
     with CodeStreams.open(tmp_path / "s.db", setting, key=KEY) as store:
         store.release(["ann"], [0], [0])
         with pytest.raises(InputError, match="not a database in memory"):
-            store.backup(":memory:")
+            backup(store.file, ":memory:")
         for name in ("new.db", "shared.db"):
             copy = tmp_path / name
             if name != "new.db":
                 for beside in ("-wal", "-journal"):
                     Path(f"{copy}{beside}").touch(0o644)
-            store.backup(copy)
+            backup(store.file, copy)
             found = [path for path in tmp_path.iterdir() if path.name.startswith(name)]
             assert {mode(path) for path in found} == {0o600}
             assert copy in found

@@ -23,7 +23,7 @@ from seqveil.engine.stream import UNKNOWN, State, Terms, allowance, drawn, ldp_c
 
 
 def step(
-    setting: Terms, state: State, codes: Ints, randomness: Randomness, time: float | None = None
+    setting: Terms, state: State, codes: Ints, randomness: Randomness, times: Floats | None = None
 ) -> tuple[Sent | None, State]:
     """Release one user's batch and charge it; the batch may be shorter than the setting's.
 
@@ -42,7 +42,7 @@ def step(
         """Draw for the truth, where what is outside the alphabet has been replaced."""
         return mechanism.draw(batch, hidden(setting, state, truth, randomness), randomness)
 
-    return _advance(setting, state, truth.size, send, time)
+    return _advance(setting, state, truth.size, send, times)
 
 
 def hidden(setting: Terms, state: State, codes: Ints, randomness: Randomness) -> Ints:
@@ -66,10 +66,10 @@ def hidden(setting: Terms, state: State, codes: Ints, randomness: Randomness) ->
 
 
 def observe(
-    setting: Terms, state: State, path: tuple[int, ...] | None, length: int, time: float | None = None
+    setting: Terms, state: State, path: tuple[int, ...] | None, length: int, times: Floats | None = None
 ) -> tuple[Sent | None, State]:
     """The same step as a receiver sees it: the path (None: nothing was sent) is given, nothing private is needed."""
-    sent, after = _advance(setting, state, length, lambda mechanism, batch: mechanism.read(batch, path or ()), time)
+    sent, after = _advance(setting, state, length, lambda mechanism, batch: mechanism.read(batch, path or ()), times)
     if (sent is None) != (path is None):
         raise DataError("a batch stands where the budget allows none, or is missing; check epsilon and budget")
     return sent, after
@@ -123,14 +123,12 @@ def filtered(setting: Terms, sent: Sequence[Sent | None]) -> Floats:
 
 
 def _advance(
-    setting: Terms, state: State, length: int, send: Callable[[BatchMechanism, Batch], Sent], time: float | None
+    setting: Terms, state: State, length: int, send: Callable[[BatchMechanism, Batch], Sent], times: Floats | None
 ) -> tuple[Sent | None, State]:
     took_step(length)
     if not 1 <= length <= setting.batch:
         raise InputError(f"expected a batch of 1 to {setting.batch} symbols, got {length}")
-    stamp = None if time is None else np.array([time])
-    now = moment(setting, state, stamp)
-    epsilons, gone = allowance(setting, state, stamp)
+    now, (epsilons, gone) = moment(setting, state, times), allowance(setting, state, times)
     if gone[0] and setting.budget.when_spent == "stop":
         states = state.states
         for _ in range(length):

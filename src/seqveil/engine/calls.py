@@ -16,15 +16,13 @@ from numpy.typing import NDArray
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import larger_side
-from seqveil.core.mechanisms import Sent
 from seqveil.core.randomness import KeyedRandomness, Randomness, User, rows
 from seqveil.core.secrets import SecretTrackers
 from seqveil.engine import batches, blocks, packing, stream
-from seqveil.engine.blocks import Made, ReleasedInBlocks
+from seqveil.engine.blocks import Made
 from seqveil.engine.store import (
     EARLIER,
     ERASED,
-    GAP,
     NEW,
     Entry,
     Erased,
@@ -78,27 +76,25 @@ class Live:
         self._room = max(1, memory // (2 * width + BESIDE)) if store.durable else sys.maxsize
         self.together = max(1, LARGE // width)  # users who take a step at once
         self.state = State.start(self._setting, 0)
-        self._ids, self._released, self._used = (np.zeros(0, np.int64) for _ in range(3))
+        self._ids, self._released = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._names: list[User] = []  # of each slot that was ever taken
         self._slot: dict[User, int] = {}
         self._free: list[int] = []
-        self._now = 0
 
     def __len__(self) -> int:
         return len(self._slot)
 
     def enter(self, names: Sequence[User]) -> Slots:
         """The slots of these users, made live where they are not."""
-        self._now += 1
         slots = list(map(self._slot.get, names))
         if None in slots:
-            known = np.array([slot for slot in slots if slot is not None], np.intp)
-            self._used[known] = self._now  # not to be put aside now
-            self._admit(list(dict.fromkeys(name for name, at in zip(names, slots, strict=True) if at is None)))
+            new = list(dict.fromkeys(name for name, at in zip(names, slots, strict=True) if at is None))
+            if len(self) + len(new) > self._room:  # all others leave, and come back one by one
+                busy = set(names)
+                self._forget([name for name in self._slot if name not in busy])
+            self._admit(new)
             slots = list(map(self._slot.get, names))
-        found = np.array(slots, np.intp)
-        self._used[found] = self._now
-        return found
+        return np.array(slots, np.intp)
 
     def undo(self, names: Sequence[User], moved: bool = True) -> None:
         """After a call that failed: what has moved may be ahead of a durable store, which is then read again."""
@@ -161,25 +157,19 @@ class Live:
         self.state.put(np.array([slot], np.intp), packing.returned(self._setting, row, stub))
 
     def _claim(self, names: list[User]) -> Slots:
-        """Free slots for these users; where there is no room, those who were here longest ago leave."""
-        lacking, size = len(self._slot) + len(names) - self._room, len(self._names)
-        if lacking > 0:
-            taken = np.array(list(self._slot.values()), np.intp)
-            idle = taken[self._used[taken] < self._now]
-            leaving = idle[np.argsort(self._used[idle], kind="stable")][: max(lacking, self._room // 8)]
-            self._forget([self._names[k] for k in leaving.tolist()])
-        missing = len(names) - len(self._free)
+        """Free slots for these users."""
+        size, missing = len(self._names), len(names) - len(self._free)
         if missing > 0:
             more = max(missing, min(self._room - size, max(size, 64)))
             self.state = self.state.join(State.start(self._setting, more))
-            self._ids, self._released, self._used = (
-                np.concatenate([each, np.zeros(more, np.int64)]) for each in (self._ids, self._released, self._used)
+            self._ids, self._released = (
+                np.concatenate([each, np.zeros(more, np.int64)]) for each in (self._ids, self._released)
             )
             self._free += range(size + more - 1, size - 1, -1)
             self._names += [""] * more
         slots = [self._free.pop() for _ in names]
         for name, slot in zip(names, slots, strict=True):
-            self._names[slot], self._slot[name], self._used[slot] = name, slot, self._now
+            self._names[slot], self._slot[name] = name, slot
         return np.array(slots, np.intp)
 
     def recall(self, before: Live) -> None:
@@ -330,9 +320,8 @@ class CallPlan(NamedTuple):
 
     fresh: Fresh  # to be drawn, in this order
     rounds: list[Places]  # the same by number, in rounds that hold each user once
-    old: Sequence[int] = ()  # released in an earlier call
-    twice: Sequence[tuple[int, int]] = ()  # and the place of the same event earlier in this call
-    late: Sequence[int] = ()  # given up a moment ago, for a later event of this call
+    old: Sequence[int] = ()  # taken in an earlier call
+    again: Sequence[int] = ()  # taken, or given up, a moment ago for an earlier event of this call
 
 
 def plan_of(users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
@@ -358,22 +347,18 @@ def plan_of(users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
 def _sorted_out(users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
     """The same where some events are not new, or leave others out."""
     ahead: dict[int, int] = {}
-    first: dict[tuple[int, int], int] = {}
-    fresh, skips, old, twice, late = list[int](), list[int](), list[int](), list[tuple[int, int]](), list[int]()
-    wrong: list[OutOfOrder] = []
+    fresh, skips, old, again, wrong = list[int](), list[int](), list[int](), list[int](), list[OutOfOrder]()
     for k, (user, seq, known) in enumerate(zip(users.tolist(), seqs.tolist(), upcoming.tolist(), strict=True)):
         expected = ahead.get(user, known)
-        if (user, seq) in first:
-            twice.append((k, first[user, seq]))
-        elif seq < expected:
-            (old if seq < known else late).append(k)
+        if seq < expected:
+            (old if seq < known else again).append(k)
         elif seq - expected > (MOST_SKIPPED if gaps == "skip" else 0):
             said = f"event {k} has sequence number {seq}, and {expected} is next; send the missing events first"
             if gaps == "skip":
                 said = f"event {k} leaves {seq - expected} events out, of at most {MOST_SKIPPED}; check the numbers"
             wrong.append(OutOfOrder(k, said, expected))
         else:
-            ahead[user], first[user, seq] = seq + 1, k
+            ahead[user] = seq + 1
             fresh.append(k)
             skips.append(seq - expected)
     if wrong:
@@ -381,18 +366,10 @@ def _sorted_out(users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPla
         raise wrong[0]
     at = np.array(fresh, np.intp)
     given_up = np.array(skips, np.int64) if any(skips) else None
-    return CallPlan(Fresh(at, users[at], given_up), rounds_of(users[at]), old, twice, late)
+    return CallPlan(Fresh(at, users[at], given_up), rounds_of(users[at]), old, again)
 
 
-class SentBatch(NamedTuple):
-    """A batch that was taken: the state before it, what was sent (None: nothing), and its ε."""
-
-    before: State
-    sent: Sent | None
-    epsilon: float
-
-
-Seen = Callable[[list[User], Made | SentBatch], None]
+Seen = Callable[[list[User], Made], None]
 
 
 def nothing_yet(terms: Terms, seqs: Ints) -> Releases:
@@ -416,7 +393,7 @@ class Call:
     observed: bool = False  # whether `raw` are releases to take in, as a receiver does
     claimed: Floats | None = None  # of releases to take in, the ε that the record has: where blocks begin
     paths: list[Path | None] | None = None  # of the batches to take in; the codes of each then only say how many
-    seen: Seen | None = None  # sees whatever is made: whose it is, and what anyone knows of it
+    seen: Seen | None = None  # sees whatever is made but batches: whose it is, and what anyone knows of it
 
     def play(
         self, live: Live, store: StateStore, randomness: Randomness | KeyedRandomness, gaps: Gaps
@@ -427,44 +404,33 @@ class Call:
         """
         slots, made = live.enter(self.names), self.made
         plan = plan_of(slots, made.seqs, live.state.steps[slots], gaps)
-        if plan.old:
-            self._find_old(plan.old, store)
+        self._give_back(plan.old, store)
         done = plan.fresh
         failure = self._fails(done, live) or self._draw(done, plan.rounds, live, randomness)
         if failure is not None:
             done = done.take(np.flatnonzero(made.codes[done.at] != REFUSED))
         if done.at.size:
             self._keep(done, live)
-        for k in plan.late:
-            if made.seqs[k] < live.state.steps[slots[k]]:
-                self._give_back(k, Stored(int(made.seqs[k]), GAP, 0.0, None, None, ()))
-        for k, first in plan.twice:
-            made.codes[k], made.epsilons[k] = made.codes[first], made.epsilons[first]
-            made.replayed[k] = not made.refused[first]
-            if made.sent is not None:
-                made.sent[k] = made.sent[first]
+        self._give_back([k for k in plan.again if made.seqs[k] < live.state.steps[slots[k]]], store)
         return failure
 
-    def _find_old(self, old: Sequence[int], store: StateStore) -> None:
-        """Give back what was released before, as far as the store keeps it."""
-        events: dict[User, dict[int, int]] = {}
-        for k in old:
-            self._give_back(k, None)
-            events.setdefault(self.names[k], {})[k] = int(self.made.seqs[k])
-        for row, wanted in zip(store.find(list(events)) if store.keeps_releases else (), events.values(), strict=False):
+    def _give_back(self, again: Sequence[int], store: StateStore) -> None:
+        """Say of events that were taken before what became of them, as far as the store keeps it."""
+        events, made = dict[User, dict[int, int]](), self.made
+        for k in again:
+            made.replayed[k], made.codes[k], made.epsilons[k] = True, EARLIER, np.nan
+            events.setdefault(self.names[k], {})[k] = int(made.seqs[k])
+        if not (events and store.keeps_releases):
+            return
+        for row, wanted in zip(store.find(list(events)), events.values(), strict=True):
             assert row is not None
             first, count = min(wanted.values()), max(wanted.values()) - min(wanted.values()) + 1
             found = {stored.seq: stored for stored in islice(with_gaps(store.releases(row, first), first), count)}
-            for k, seq in wanted.items():
-                if seq in found and found[seq].code != ERASED:
-                    self._give_back(k, found[seq])
-
-    def _give_back(self, k: int, stored: Stored | None) -> None:
-        made = self.made
-        made.replayed[k] = True
-        made.codes[k], made.epsilons[k] = (EARLIER, np.nan) if stored is None else (stored.code, stored.epsilon)
-        if made.sent is not None and stored is not None and stored.path is not None:
-            made.sent[k] = stored.path, np.array(stored.codes, np.int64)
+            for k, stored in ((k, found.get(seq)) for k, seq in wanted.items()):
+                if stored is not None and stored.code != ERASED:
+                    made.codes[k], made.epsilons[k] = stored.code, stored.epsilon
+                    if made.sent is not None and stored.path is not None:
+                        made.sent[k] = stored.path, np.array(stored.codes, np.int64)
 
     def _draw(
         self, fresh: Fresh, rounds: list[Places], live: Live, randomness: Randomness | KeyedRandomness
@@ -488,33 +454,32 @@ class Call:
         """
         at, own, noted = some.at, rows(source, some.at), self.made
         made = live.move(some.who, lambda part: self._step(part, at, own), some.skips)
-        if isinstance(made, SentBatch):
-            k, sent = int(at[0]), made.sent
-            noted.codes[k], noted.epsilons[k] = NOTHING if sent is None else 0, made.epsilon
-            if sent is not None and noted.sent is not None:
-                noted.sent[k] = sent.path, np.asarray(sent.codes, np.int64)
-                noted.leakages[k] = larger_side(sent.most, sent.least)
-        else:
-            noted.codes[at], noted.epsilons[at] = made.codes, made.epsilons
-            if self.observed:
-                noted.leakages[at] = made.costs
-            if noted.blocks is not None and isinstance(made, ReleasedInBlocks):
-                here, run = noted.blocks, made.running
-                here.numbers[at], here.places[at], here.levels[at] = run.numbers, made.places, run.levels
+        if noted.sent is not None:
+            noted.epsilons[at], sent = made
+            noted.codes[at] = NOTHING if sent is None else 0
+            if sent is not None:
+                noted.sent[at[0]] = sent.path, np.asarray(sent.codes, np.int64)
+                noted.leakages[at] = larger_side(sent.most, sent.least)
+            return
+        noted.codes[at], noted.epsilons[at] = made.codes, made.epsilons
+        if self.observed:
+            noted.leakages[at] = made.costs
+        if noted.blocks is not None:
+            here, run = noted.blocks, made.running
+            here.numbers[at], here.places[at], here.levels[at] = run.numbers, made.places, run.levels
         if self.seen is not None:
             self.seen([self.names[k] for k in at.tolist()], made)
 
-    def _step(self, state: State, at: Places, randomness: Randomness) -> tuple[Made | SentBatch, State]:
-        """One symbol of each of these users, or a batch of one of them."""
+    def _step(self, state: State, at: Places, randomness: Randomness) -> tuple[Any, State]:
+        """One symbol of each of these users; or a batch of one of them, with its ε before it."""
         setting, times = self.setting, None if self.times is None else self.times[at]
         if isinstance(self.raw, list):
-            time, raw = None if times is None else float(times[0]), self.raw[int(at[0])]
-            epsilon = float(allowance(setting, state, times)[0][0])
+            raw, epsilons = self.raw[int(at[0])], allowance(setting, state, times)[0]
             if self.paths is None:
-                sent, after = batches.step(setting, state, raw, randomness, time)
+                sent, after = stream.step(setting, state, raw, randomness, times)
             else:
-                sent, after = batches.observe(setting, state, self.paths[int(at[0])], raw.size, time)
-            return SentBatch(state, sent, epsilon), after
+                sent, after = batches.observe(setting, state, self.paths[int(at[0])], raw.size, times)
+            return (epsilons, sent), after
         if self.observed:
             claimed = None if self.claimed is None else self.claimed[at]
             return stream.observe(setting, state, self.raw[at], times, claimed)

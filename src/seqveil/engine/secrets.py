@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from seqveil.core import words
 from seqveil.core.alphabet import WITHHELD
-from seqveil.core.distortion import hamming
 from seqveil.core.errors import DataError
 from seqveil.core.kernel import Floats, Ints
+from seqveil.core.mechanisms.base import Asked
 from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.core.secrets.account import TrackedUsers, together
 from seqveil.core.secrets.pools import IMPOSSIBLE, LEFT
@@ -38,8 +38,6 @@ OTHER_SECRETS = (
     "a release cannot have come from this mechanism with this model and these secrets; check that model, secrets, "
     "observers, side_information, epsilon and withhold are those of the release"
 )
-_NONE = np.zeros(0, np.int64)
-NO_TABLE = GuardingTable(1, _NONE, _NONE, _NONE, _NONE, np.zeros((0, 0), np.int64), np.zeros(0), hamming())
 
 
 def guarded_table(setting: Terms, trackers: SecretTrackers) -> GuardingTable:
@@ -72,92 +70,57 @@ def dial_of(setting: Terms, forgot: bool = False) -> Dial:
     return Dial(setting.model.n, rows, setting.side_information)
 
 
-@dataclass(eq=False, repr=False)
-class Remembered:
-    """What is remembered of raw streams, one row a user, as a step finds and leaves it; private.
-
-    `states` (B, J) are those of the automata of the remembered secrets, -1 where they are lost; None: of nobody. An
-    observer has none, and knows of whom they were `lost`.
-    """
-
-    states: Ints | None = None
-    lost: NDArray[np.bool_] | None = None
-
-    def lost_of(self, part: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Of whom of these users nothing is remembered."""
-        if self.lost is not None:
-            return self.lost[part]
-        return np.zeros(part.size, bool) if self.states is None else np.asarray((self.states[part] < 0).any(1))
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Source:
-    """Raw symbols with a draw for each; or, without draws, releases that were made."""
-
-    codes: Ints
-    draws: Ints | None = None
-
-    def take(self, part: NDArray[np.intp]) -> Source:
-        """Of some users."""
-        return Source(self.codes[part], None if self.draws is None else self.draws[part])
-
-    def pick_one(self, user: int, made: GuardingTable, row: int) -> int:
-        """The place of a user's release among the outputs of a table, in which the user's rows begin at `row`."""
-        code = int(self.codes[user])
-        if self.draws is not None:
-            return made.pick(row + code, int(self.draws[user]))
-        place = np.flatnonzero(made.outputs == (WITHHELD if code == NOTHING else code))
-        if not place.size:
-            raise DataError(OTHER_SECRETS)
-        return int(place[0])
-
-    def asked(self, part: NDArray[np.intp], rows: Ints) -> tuple[Ints | None, Ints | None, Ints | None]:
-        """Of some users, whose rows begin there, the sources and their draws, or the releases."""
-        if self.draws is not None:
-            return rows + self.codes[part], self.draws[part], None
-        if (self.codes[part] < 0).any():
-            raise DataError(OTHER_SECRETS)
-        return None, None, self.codes[part]
+def _pick_one(asked: Asked, user: int, made: GuardingTable, begins: int) -> int:
+    """The place of a user's release among the outputs of a table, in which the user's rows begin there."""
+    if asked.truths.size:
+        return made.pick(begins + int(asked.truths[user]), int(asked.randomness[user]))
+    code = int(asked.given[user])
+    place = np.flatnonzero(made.outputs == (WITHHELD if code == NOTHING else code))
+    if not place.size:
+        raise DataError(OTHER_SECRETS)
+    return int(place[0])
 
 
 def release_each(
-    setting: Terms, trackers: NDArray[np.object_], chosen: Source, memory: Remembered
-) -> tuple[Ints, Ints, NDArray[np.object_]]:
-    """The release of each user where declared secrets are kept, its column Q(y|x, m) (B, Z), and the accounts after it.
+    setting: Terms, trackers: NDArray[np.object_], asked: Asked, lost: NDArray[np.bool_] | None, memory: Ints | None
+) -> tuple[Ints, Ints, NDArray[np.object_], Ints | None]:
+    """The release of each user where declared secrets are kept, its column Q(y|x, m) (B, Z), the accounts after it, and
+    what is remembered of the raw streams then (`Private.memory`; an observer has none).
 
-    Every table is checked before anything is drawn from it. What is remembered goes on in place.
+    Every table is checked before anything is drawn from it. Of whom nothing is remembered is public (`lost`).
     """
     n, width = setting.model.n, setting.model.n * dial_of(setting).rows
     codes, columns = np.empty(len(trackers), np.int64), np.empty((len(trackers), width), np.int64)
-    after, states = np.empty(len(trackers), object), None if memory.states is None else memory.states.copy()
+    after, memory = np.empty(len(trackers), object), None if memory is None else memory.copy()
     tables: dict[tuple[int, int, bool], GuardingTable] = {}  # those who stand alike have the same
     for places, users in together(trackers):
-        if setting.remembered:
-            users = users.forgetting(memory.lost_of(places))
+        if setting.remembered and lost is not None:
+            users = users.forgetting(lost[places])
         for forgot in np.unique(users.forgot >= 0).tolist():
             rows = np.flatnonzero((users.forgot >= 0) == forgot)
             some, at = users if rows.size == len(users) else users.take(rows), places[rows]
             dial, begins = dial_of(setting, forgot), np.zeros(at.size, np.int64)
-            if states is not None and dial.rows > 1:
-                states[at] = some.automata.read(states[at], chosen.codes[at], some.step)
-                begins = some.automata.row(states[at]) * n
+            if memory is not None and dial.rows > 1:
+                memory[at] = some.automata.read(memory[at], asked.truths[at], some.step)
+                begins = some.automata.row(memory[at]) * n
             left = np.arange(at.size)
             if setting.in_closed_form:
-                status, codes[at], made = released(some, dial, *chosen.asked(at, begins))
-                if (status == IMPOSSIBLE).any():
-                    chosen.pick_one(int(at[status.argmax()]), NO_TABLE, 0)
+                here = asked.take(at)
+                drawn = (begins + here.truths, here.randomness, None) if here.truths.size else (None, None, here.given)
+                status, codes[at], made = released(some, dial, *drawn)
+                if (here.given < 0).any() or (status == IMPOSSIBLE).any():
+                    raise DataError(OTHER_SECRETS)
                 columns[at], left = np.tile(made, width // made.shape[1]), np.flatnonzero(status == LEFT)
             for k in left.tolist():
                 each, user = trackers[at[k]], int(at[k])
                 key = id(each.users), each.row, forgot
                 if key not in tables:
                     tables[key] = _table(setting, some.take([k]), dial)
-                place = chosen.pick_one(user, tables[key], int(begins[k]))
+                place = _pick_one(asked, user, tables[key], int(begins[k]))
                 found = tables[key].column(place)
                 codes[user], columns[user] = tables[key].outputs[place], np.tile(found, width // found.size)
         after[places] = users.observe(columns[places]).each()
-    memory.states = states
-    return codes, columns, after
+    return codes, columns, after, memory
 
 
 def joint_beliefs(trackers: NDArray[np.object_]) -> Floats:
@@ -186,27 +149,6 @@ def states_of(trackers: NDArray[np.object_]) -> Floats:
     for places, users in together(trackers):
         found[places] = users.own[0].states
     return found
-
-
-def errors_by_answer(setting: Terms, truth: Ints, codes: Ints) -> tuple[float, float]:
-    """The mean cost of releases for people with the first declared secret, and without it: the operator's view.
-
-    `truth` and `codes` (B, T) are the true symbols and what was released, from the first event of the streams on; an
-    answer is that of the first window. NaN where nobody gives it.
-
-    >>> from seqveil import MarkovModel, secrets
-    >>> from seqveil.engine.policy import Policy
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> setting = Policy(secrets=secrets.ever(1, epsilon=0.5, window="first 2")).on(model)
-    >>> errors_by_answer(setting, np.array([[0, 1], [0, 0]]), np.array([[0, 0], [0, 0]]))
-    (0.5, 0.0)
-    """
-    compiled = setting.secrets[0].over(setting.model.alphabet)
-    answers = np.array([compiled.read(stream[: compiled.length]) for stream in truth.tolist()])
-    costs = np.where(codes < 0, 1.0, setting.distortion.between(truth, np.maximum(codes, 0))).mean(1)
-    parts = costs[answers == 1], costs[answers == 0]
-    with_it, without = (float(part.mean()) if part.size else float("nan") for part in parts)
-    return with_it, without
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from seqveil.core.randomness import randomness
 from seqveil.core.secrets import SecretTrackers
 from seqveil.core.times import Time, seconds
 from seqveil.core.words import ASKED, cell_text, html_page, moved, percent, percent_up
-from seqveil.engine import batches, stream
+from seqveil.engine import stream
 from seqveil.engine.policy import Policy, Terms, policy_of
 from seqveil.engine.secrets import guarded_table
 from seqveil.engine.store import Account, UserRow
@@ -143,14 +143,10 @@ class Session:
         """The values that these symbols, one or a batch, are released as; None where nothing is."""
         raw, stamp = np.asarray(codes, np.int64), None if time is None else seconds([time])
         with self._lock:
+            made, self._state = stream.step(self._setting, self._state, raw, self._randomness, stamp)
             if self._setting.in_batches:
-                now = None if stamp is None else float(stamp[0])
-                sent, self._state = batches.step(self._setting, self._state, raw, self._randomness, now)
-                self._paths.append(None if sent is None else sent.path)
-                released = [] if sent is None else sent.codes.tolist()
-            else:
-                made, self._state = stream.step(self._setting, self._state, raw, self._randomness, stamp)
-                released = [code for code in made.codes.tolist() if code >= 0]
+                self._paths.append(None if made is None else made.path)
+            released = [] if made is None else [code for code in made.codes.tolist() if code >= 0]
             self._released += len(released)
         return list(map(self._setting.model.alphabet.decode_one, released)) or None
 

@@ -32,7 +32,7 @@ from seqveil.core.secrets.account import together
 from seqveil.engine.budget import GONE, TIMELESS, Window
 from seqveil.engine.policy import Terms as Terms
 from seqveil.engine.secrets import NOTHING as NOTHING
-from seqveil.engine.secrets import Remembered, Source, histories, joint_beliefs, release_each, states_of
+from seqveil.engine.secrets import histories, joint_beliefs, release_each, states_of
 
 TIMELESS_SECRETS = "secrets that follow the clock (during, windows of a day) need the time of each event; pass time=…"
 REFUSED = -3  # of an event that was not taken, because its call ended before
@@ -205,7 +205,8 @@ class Weights:
 def step(
     setting: Terms, state: State, codes: Ints, randomness: Randomness, times: Floats | None = None
 ) -> tuple[Any, State]:
-    """Release one symbol for each user and charge it: `Released`, or `ReleasedInBlocks` where events share an ε.
+    """Release one symbol for each user and charge it: `Released`, or `ReleasedInBlocks` where events share an ε; or a
+    batch of one user (`batches`).
 
     *Guarantee*: for a sound mechanism each user's lifts are within the ε used, on both sides, and the leakage of the
     stream so far is what the next state's account says; a budget is never passed. A code UNKNOWN, a value outside the
@@ -220,16 +221,16 @@ def step(
     >>> made.places.tolist(), state.blocks.places.tolist(), state.private
     ([0], [1], Private(…))
     """
-    if setting.in_blocks:
-        return _blocks().step(setting, state, codes, randomness, times)
+    if setting.in_batches or setting.in_blocks:
+        return _own(setting).step(setting, state, codes, randomness, times)
     known, raw = located(setting, state, times), raw_codes(codes, setting.model.n, state.steps.size)
-    kept = state.private.memory
-    if kept is None:
-        drawn_for, memory = hidden(setting, state.states, raw, randomness), Remembered(lost=np.ones(len(state), bool))
+    memory = state.private.memory
+    if memory is None:
+        drawn_for, lost = hidden(setting, state.states, raw, randomness), np.ones(len(state), bool)
     else:
         drawn_for, memory = _hidden_histories(known, raw, randomness)
-    made, after = _advance(setting, known, Source(drawn_for, randomness.draw(raw.size)), memory, times)
-    return made, after if kept is None else replace(after, private=Private(None, memory.states))
+        lost = (memory == LOST).any(1)
+    return _advance(setting, known, Asked(drawn_for, randomness.draw(raw.size)), times, lost, memory)
 
 
 def observe(
@@ -243,16 +244,17 @@ def observe(
     budget. `forgot` says of whom nothing was remembered from this event on, as the record of the release does.
     """
     if setting.in_blocks:
-        return _blocks().observe(setting, state, codes, times, epsilons)
+        return _own(setting).observe(setting, state, codes, times, epsilons)
     known, given = located(setting, state, times), released_codes(setting, codes, len(state))
     used = None if epsilons is None else (epsilons, given == NOTHING)
-    return _advance(setting, known, Source(given), Remembered(lost=forgot), times, used)
+    return _advance(setting, known, Asked(given=given), times, forgot, None, used)
 
 
-def _blocks() -> Any:
-    from seqveil.engine import blocks  # which is made of states as well
+def _own(setting: Terms) -> Any:
+    """The module with the step of batches, or of blocks."""
+    from seqveil.engine import batches, blocks  # which are made of states as well
 
-    return blocks
+    return batches if setting.in_batches else blocks
 
 
 def located(setting: Terms, state: State, times: Floats | None) -> State:
@@ -289,10 +291,11 @@ def check_slots(first: Ints, seqs: Ints, slots: Ints) -> None:
 
 
 def _advance(
-    setting: Terms, state: State, source: Source, memory: Remembered, times: Floats | None,
+    setting: Terms, state: State, asked: Asked, times: Floats | None, lost: Mask | None, memory: Ints | None,
     used: tuple[Floats, Mask] | None = None,
 ) -> tuple[Released, State]:  # fmt: skip
-    """One step from `state`. `used` is what `allowance` was, where that is known."""
+    """One step from `state`. `used` is what `allowance` was, where that is known; `lost` says of whom nothing is
+    remembered."""
     took_step(state.steps.size)
     epsilons, gone = allowance(setting, state, times) if used is None else used
     beliefs = filtering.symbols(setting.model, state.states)
@@ -301,10 +304,12 @@ def _advance(
     trackers = None
     if setting.guards:
         assert state.trackers is not None
-        codes, wide, trackers = release_each(setting, state.trackers, source, memory)
+        codes, wide, trackers, memory = release_each(setting, state.trackers, asked, lost, memory)
     else:
-        codes, wide = _within_budget(setting, beliefs, epsilons, gone, source)
+        codes, wide = _within_budget(setting, beliefs, epsilons, gone, asked)
     weights, after = take_in(setting, state, wide, epsilons, times, trackers)
+    if memory is not None:
+        after = replace(after, private=Private(None, memory))
     return Released(codes, epsilons, _by_symbol(state, wide), beliefs, weights, wide), after
 
 
@@ -314,7 +319,7 @@ def skipped(setting: Terms, state: State, events: int = 1) -> State:
     Nobody has read their raw symbols either, so what kernels remember of the raw stream is lost with them.
     """
     if setting.in_blocks:
-        moved: State = _blocks().passed(setting, state, events)
+        moved: State = _own(setting).passed(setting, state, events)
         return moved
     trackers = state.trackers
     states, account = pass_over(setting.model, state.states, state.account, events * setting.batch)
@@ -379,7 +384,7 @@ def hidden(setting: Terms, states: Floats, codes: Ints, randomness: Randomness) 
     return filled
 
 
-def _hidden_histories(state: State, codes: Ints, randomness: Randomness) -> tuple[Ints, Remembered]:
+def _hidden_histories(state: State, codes: Ints, randomness: Randomness) -> tuple[Ints, Ints]:
     """The same where kernels remember: a symbol and what is remembered are drawn together from the public belief.
 
     The release is again one from the marginal, whatever the raw stream was. The stream goes on from the memory that was
@@ -389,12 +394,12 @@ def _hidden_histories(state: State, codes: Ints, randomness: Randomness) -> tupl
     assert state.private.memory is not None
     memory, lost = state.private.memory, np.flatnonzero(codes == UNKNOWN)
     if not lost.size:
-        return codes, Remembered(memory)
+        return codes, memory
     trackers, filled, memory = state.trackers[lost], codes.copy(), memory.copy()
     sources = drawn(joint_beliefs(trackers), rows(randomness, lost).draw(lost.size))
     filled[lost], before = histories(trackers, sources)
     memory[lost] = np.where(memory[lost] == LOST, LOST, before)
-    return filled, Remembered(memory)
+    return filled, memory
 
 
 def drawn(distributions: Floats, thrown: Ints) -> Ints:
@@ -410,10 +415,10 @@ def kernels(setting: Terms, beliefs: Floats, epsilon: float) -> Kernels:
     return mechanisms.get(setting.mechanism).kernels(beliefs, epsilon, setting.distortion)
 
 
-def _within_budget(setting: Terms, beliefs: Floats, epsilons: Floats, gone: Mask, source: Source) -> tuple[Ints, Ints]:
+def _within_budget(setting: Terms, beliefs: Floats, epsilons: Floats, gone: Mask, asked: Asked) -> tuple[Ints, Ints]:
     """The release of each user and its column, at these ε; where the budget is gone its policy decides."""
     silent = gone & (setting.budget.when_spent == "stop")
-    if source.draws is None and ((source.codes == NOTHING) != silent).any():
+    if asked.given.size and ((asked.given == NOTHING) != silent).any():
         raise DataError(
             "a release stands where the budget allows none, or is missing where it allows one; check epsilon and "
             "budget, and that no row was lost"
@@ -421,19 +426,18 @@ def _within_budget(setting: Terms, beliefs: Floats, epsilons: Floats, gone: Mask
     users, n = beliefs.shape
     alike = users == 1 or (users > 0 and (epsilons == epsilons[0]).all())
     if alike and not np.count_nonzero(silent):  # nothing to put together
-        return _choose(setting, beliefs, float(epsilons[0]), source)
+        return _choose(setting, beliefs, float(epsilons[0]), asked)
     codes, columns = np.full(users, NOTHING, np.int64), np.ones((users, n), np.int64)
     for epsilon in np.unique(epsilons[~silent]).tolist():
         part = np.flatnonzero((epsilons == epsilon) & ~silent)
-        codes[part], columns[part] = _choose(setting, beliefs[part], epsilon, source.take(part))
+        codes[part], columns[part] = _choose(setting, beliefs[part], epsilon, asked.take(part))
     return codes, columns
 
 
-def _choose(setting: Terms, beliefs: Floats, epsilon: float, source: Source) -> tuple[Ints, Ints]:
+def _choose(setting: Terms, beliefs: Floats, epsilon: float, asked: Asked) -> tuple[Ints, Ints]:
     """The release of each user and its column: compiled where that is there, else from the kernels, part by part."""
     (users, n), made = beliefs.shape, None
     if epsilon >= GONE:  # all releases without a stack of kernels, where that is to be had
-        asked = Asked(given=source.codes) if source.draws is None else Asked(source.codes, source.draws)
         made = mechanisms.get(setting.mechanism).release(beliefs, epsilon, setting.distortion, asked)
     if made is not None and not made.impossible:
         codes, columns, left = made.codes, made.columns, made.left
@@ -447,16 +451,16 @@ def _choose(setting: Terms, beliefs: Floats, epsilon: float, source: Source) -> 
     for at in range(0, left.size, size):
         part = left[at : at + size]
         built = kernels(setting, beliefs[part], epsilon)
-        chosen = _picked(built, source.take(part))
+        chosen = _picked(built, asked.take(part))
         codes[part], columns[part] = built.outputs[np.arange(part.size), chosen], built.column(chosen)
     return codes, columns
 
 
-def _picked(built: Kernels, source: Source) -> Ints:
+def _picked(built: Kernels, asked: Asked) -> Ints:
     """The place of each release among the outputs of its kernel."""
-    if source.draws is not None:
-        return built.pick(source.codes, source.draws)
-    match = (built.outputs == source.codes[:, None]) & (built.extremes()[1] > 0)
+    if asked.truths.size:
+        return built.pick(asked.truths, asked.randomness)
+    match = (built.outputs == asked.given[:, None]) & (built.extremes()[1] > 0)
     if not match.any(1).all():
         raise DataError(
             "a release cannot have come from this mechanism with this model and ε; check that model, mechanism, "

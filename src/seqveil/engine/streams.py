@@ -371,15 +371,6 @@ class CodeStreams:
 
     # looking after it
 
-    def backup(self, path: str | os.PathLike[str]) -> upkeep.Verified:
-        """Copy the state file as it is committed now, and check the copy; nobody who releases waits for it.
-
-        Going on from an older copy draws the events since then again: see the docs.
-        """
-        file = self._state_file("can streams be copied")
-        file.check_place()
-        return upkeep.backup(file.path, path)
-
     def erase(self, users: Users) -> int:
         """Take users out of the state file, all or none, as `seqveil state erase` does: releases, state and name; how
         many releases that were.

@@ -17,7 +17,6 @@ from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.core.words import UNCHECKED, Grade, Risk
 from seqveil.engine.blocks import Made
 from seqveil.engine.budget import Composition, compose
-from seqveil.engine.calls import SentBatch
 from seqveil.engine.secrets import SecretTotal, totals
 from seqveil.engine.store import Memory, Releases
 from seqveil.engine.stream import NOTHING, TIMELESS_SECRETS, Mask, Released, Terms, check_room, check_slots, observed
@@ -173,7 +172,7 @@ class Audit:
         self._recent: dict[Hashable, deque[tuple[float, float]]] = {}
         self._counts: dict[Hashable, int] = {}
 
-    def _account(self, users: Sequence[Hashable], made: Made | SentBatch) -> None:
+    def _account(self, users: Sequence[Hashable], made: Made) -> None:
         """Take releases into the accounts of the secrets, each user once."""
         assert isinstance(made, Released)
         before = np.empty(len(users), object)

@@ -97,8 +97,8 @@ def observe_sized(
     """Each batch of a user, of so many symbols, as the receiver sees it; None where it was left out."""
     state = stream.State.start(setting)
     for k, path in enumerate(paths):
-        stamp = None if times is None else times[k]
-        sent, state = batches.observe(setting, state, path, sizes[k], stamp)
+        stamps = None if times is None or times[k] is None else np.array([times[k]], np.float64)
+        sent, state = batches.observe(setting, state, path, sizes[k], stamps)
         yield sent
 
 

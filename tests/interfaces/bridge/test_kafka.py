@@ -24,6 +24,7 @@ from seqveil.core.randomness import key_file
 from seqveil.core.secrets import ever
 from seqveil.engine.policy import Policy
 from seqveil.engine.streams import CodeStreams
+from seqveil.engine.upkeep import backup
 from seqveil.interfaces.bridge import kafka
 from seqveil.interfaces.bridge.core import BrokerError
 from seqveil.interfaces.bridge.kafka import Cluster, KafkaLink
@@ -154,7 +155,7 @@ def test_another_state_file_an_older_one_and_other_partitions_are_refused(place,
     with place.bridge() as bridge:
         until(lambda: bridge.failures or bridge.counts.acknowledged == 2)
     with CodeStreams.open(place.state, setting_of(), key=KEY) as store:
-        store.backup(place.folder / "old.db")
+        backup(store.file, place.folder / "old.db")
     place.send([("ann", {"value": VALUES[0]}, 0)])
     with place.bridge() as bridge:
         until(lambda: bridge.failures or bridge.counts.acknowledged == 1)

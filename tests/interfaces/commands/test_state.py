@@ -12,6 +12,7 @@ from policies import promise
 from seqveil.engine.policy import Policy
 from seqveil.engine.store import StoreError
 from seqveil.engine.streams import CodeStreams
+from seqveil.engine.upkeep import backup
 from seqveil.interfaces.cli import main
 from served import KEY, WORDS, words_model, words_setting
 
@@ -67,7 +68,7 @@ def test_damage_is_listed_and_never_copied(tmp_path, capsys):
         sql.execute("DELETE FROM releases WHERE seq = 3")
     sql.close()
     with CodeStreams.open(tmp_path / "s.db", words_setting(), key=KEY) as store, pytest.raises(StoreError):
-        store.backup(tmp_path / "copy.db")
+        backup(store.file, tmp_path / "copy.db")
     assert (tmp_path / "copy.db").read_text() == "earlier"
 
 

@@ -18,6 +18,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seqveil.core import filtering
 from seqveil.core.distortion import Distortion, hamming
@@ -44,6 +45,10 @@ class Asked(NamedTuple):
     truths: Ints = NOBODY
     randomness: Ints = NOBODY
     given: Ints = NOBODY
+
+    def take(self, some: NDArray[np.intp]) -> Asked:
+        """Of some users."""
+        return Asked(*(part[some] if part.size else part for part in self))
 
 
 @dataclass(frozen=True, eq=False)

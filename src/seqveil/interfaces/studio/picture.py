@@ -84,14 +84,14 @@ class PictureRun:
 
     def go(self, seconds: float = math.inf) -> None:
         """Release on until the end, or for so many seconds of the processor after a first step, which may load much."""
-        end, due, act = math.inf, -math.inf, batches.step if self.terms.in_batches else step
+        end, due = math.inf, -math.inf
         while not self.complete:
             if time.monotonic() >= due:  # to ask for the processor's time takes long
                 if (now := time.thread_time()) >= end:
                     return
                 due = time.monotonic() + end - now
             part = self.raw[self.done : self.done + self.terms.batch]
-            made, state = act(self.terms, self._states[-1], part, self._randomness)
+            made, state = step(self.terms, self._states[-1], part, self._randomness)
             self._made.append(made)
             self._states.append(state)
             if math.isinf(end):
