@@ -15,7 +15,7 @@ from seqveil.core.randomness import KeyedRandomness, SeededRandomness
 from seqveil.core.secrets import ever
 from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
-from seqveil.engine.store import Memory, StoreError
+from seqveil.engine.store import StoreError
 from seqveil.engine.streams import CodeStreams, Streams
 from seqveil.engine.upkeep import erase, verify
 from seqveil.interfaces.cli import main
@@ -134,11 +134,11 @@ def belief(prior, moves, columns):
 
 
 class Recorded(CodeStreams):
-    """Streams in memory of one user, and the kernel column of each release as it was drawn."""
+    """Streams of one user, and the kernel column of each release as it was drawn."""
 
-    def __init__(self, setting, seed, **more):
+    def __init__(self, path, setting, seed):
         self.columns = []
-        super().__init__(setting, Memory(), SeededRandomness(seed), seen=self.note, **more)
+        super().__init__(setting, path, SeededRandomness(seed), seen=self.note)
 
     def note(self, _, released):
         self.columns.append(released.columns[0])
@@ -151,11 +151,12 @@ class Recorded(CodeStreams):
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize("budget", [None, Budget(total=1.5), Budget(per_window=1.2, releases=3)])
 @pytest.mark.parametrize("seed", range(4))
-def test_account_and_belief_are_those_of_the_new_model_by_enumeration(seed, zeros, budget):
+def test_account_and_belief_are_those_of_the_new_model_by_enumeration(tmp_path, seed, zeros, budget):
     """Adopted twice, the second time after releases that were drawn with the first one adopted."""
     policy = Policy(epsilon=0.7, mechanism="optimal", budget=budget)
     models = [chain(10 * seed, zeros), chain(10 * seed + 1), chain(10 * seed + 2)]
-    streams, raw = Recorded(policy.on(models[0][2]), seed), np.random.default_rng(seed).integers(0, 3, 7)
+    streams = Recorded(tmp_path / "s.db", policy.on(models[0][2]), seed)
+    raw = np.random.default_rng(seed).integers(0, 3, 7)
     streams.go(raw[:3])
     before = streams.account("ann")
     for count, (prior, moves, model) in zip((2, 1), models[1:], strict=True):
@@ -191,14 +192,14 @@ def leaked(at, column):
     Policy(epsilon=0.7, mechanism="balanced", budget=Budget(per_window=1.2, seconds=2.5, when_spent="stop")),
     Policy(secrets=[ever(2, epsilon=0.6, window=4)], side_information=0),
 ], ids=["total", "window", "secrets"])  # fmt: skip
-def test_a_file_goes_on_as_memory_does(tmp_path, policy):
+def test_a_file_that_is_opened_again_goes_on_as_one_that_stays_open(tmp_path, policy):
     """Restarted after each model, with gaps, and with users who are not live."""
     models, users, rng = (
         [chain(seed)[2] for seed in (1, 2, 3)],
         [f"user {k}" for k in range(5)],
         np.random.default_rng(4),
     )
-    twin = CodeStreams(policy.on(models[0]), randomness=KeyedRandomness.seeded(1), gaps="skip")
+    twin = opened(tmp_path / "twin.db", policy.on(models[0]), 1 << 20)
     path, seq, clock = tmp_path / "s.db", dict.fromkeys(users, 0), 0.0
     for k, model in enumerate(models):
         with opened(path, policy.on(model)) as streams:
@@ -216,8 +217,8 @@ def test_a_file_goes_on_as_memory_does(tmp_path, policy):
         opened(path, policy.on(models[0]))
 
 
-def opened(path, setting):
-    return CodeStreams.open(path, setting, randomness=KeyedRandomness.seeded(1), gaps="skip", memory=300)
+def opened(path, setting, memory=300):
+    return CodeStreams.open(path, setting, randomness=KeyedRandomness.seeded(1), gaps="skip", memory=memory)
 
 
 def accounts(streams):
@@ -230,11 +231,11 @@ def accounts(streams):
 @pytest.mark.slow
 @pytest.mark.parametrize("side", [None, 0.0], ids=["by memory", "by symbol"])
 @pytest.mark.parametrize("seed", range(4))
-def test_secrets_are_those_of_the_new_model_by_enumeration(seed, side):
+def test_secrets_are_those_of_the_new_model_by_enumeration(tmp_path, seed, side):
     """Adopted twice; kernels that go by what is remembered of the raw stream are weighed as such."""
     secret, models, columns = ever(2, epsilon=0.8, window="first 5"), [chain(seed + k) for k in (5, 6, 7)], []
     setting = Policy(secrets=secret, side_information=side).on(models[0][2])
-    streams = CodeStreams(setting, Memory(), SeededRandomness(seed), seen=lambda _, made: columns.append(made))
+    streams = CodeStreams(setting, tmp_path / "s.db", key=KEY, seen=lambda _, made: columns.append(made))
     for k, raw in enumerate(([0, 2], [1, 2])):
         streams.release(["ann", "ann"], raw)
         streams.adopt(models[k + 1][2])
@@ -297,14 +298,12 @@ def test_of_releases_that_were_erased_only_the_ldp_level_goes_on(tmp_path):
 def test_what_cannot_be_adopted_is_refused_in_one_line(tmp_path):
     _, _, model = chain(1)
     composed = Budget(total=5.0, over=50, delta=1e-6)
-    for policy, store in (
-        (Policy(epsilon=1.0, batch=2), Memory()),
-        (Policy(epsilon=1.0), Memory(releases=False)),
-        (Policy(budget=composed), Memory()),
-    ):
+    with pytest.raises(InputError, match="only from a state file"):
+        CodeStreams(Policy(epsilon=1.0).on(model)).adopt(chain(2)[2])
+    for name, policy in (("batches", Policy(epsilon=1.0, batch=2)), ("composed", Policy(budget=composed))):
         with pytest.raises(InputError, match="can be weighed by another model"):
-            CodeStreams(policy.on(model), store).adopt(chain(2)[2])
-    with Streams(model, epsilon=1.0) as streams:
+            CodeStreams(policy.on(model), tmp_path / name).adopt(chain(2)[2])
+    with Streams(model, epsilon=1.0, store=tmp_path / "s.db") as streams:
         with pytest.raises(InputError, match="same values") as refused:
             streams.adopt(chain(2, alphabet=["a", "b", "c"])[2])
         assert "\n" not in str(refused.value)

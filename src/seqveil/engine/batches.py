@@ -152,4 +152,4 @@ def _advance(
     account = state.account.charge_batch(most, least)
     account = account.blur(filtering.lost(setting.model, state.states, length, states))
     spent, ldp = state.spent + epsilons, state.ldp + ldp_cost(setting, epsilons)
-    return sent, State(states, state.steps + 1, spent, account, window, ldp, state.first)
+    return sent, State(window, states, state.steps + 1, spent, account, ldp, state.first)

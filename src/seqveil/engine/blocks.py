@@ -209,6 +209,6 @@ def _close(
     if setting.budget.span is not None:
         window = window.push(opened.now, np.where(over, blocks.costs(rule), 0.0), setting.budget.span)
     after_all = State(
-        states, state.steps + 1, spent, account, window, ldp, state.first, None, blocks.end(over), private
+        window, states, state.steps + 1, spent, account, ldp, state.first, None, blocks.end(over), private
     )
     return ReleasedInBlocks(codes, began, rule, opened.blocks, blocks, made, state.states), after_all

@@ -122,10 +122,7 @@ class Live:
                 back.setdefault(len(row.state), []).append((slot, row))
         for group in back.values():
             at, known = np.array([slot for slot, _ in group], np.intp), [row for _, row in group]
-            if self._store.durable:
-                self.state.put(at, packing.unpack(self._setting, known))
-            else:  # memory has adopted another model
-                self.state.put(at, replayed(self._history, [list(self._store.releases(row)) for row in known]))
+            self.state.put(at, packing.unpack(self._setting, known))
             for slot, row in group:
                 self._find_private(slot, row)
 
@@ -171,14 +168,6 @@ class Live:
         for name, slot in zip(names, slots, strict=True):
             self._names[slot], self._slot[name] = name, slot
         return np.array(slots, np.intp)
-
-    def recall(self, before: Live) -> None:
-        """Take over what is private of those who were live before another model was adopted: no store in memory has
-        it."""
-        if before.state.private.memory is not None:
-            slots, known = self.enter(list(before._slot)), before.state.private.memory
-            if self.state.private.memory is not None:
-                self.state.private.memory[slots] = known[np.array(list(before._slot.values()), np.intp)]
 
     # what calls do with them
 
@@ -229,7 +218,7 @@ class Live:
             rows = [row for row in self._store.find(some) if row is not None]
             state = replayed(self._history, [list(self._store.releases(row)) for row in rows])
             state = replace(state, spent=np.array([row.spent for row in rows]), ldp=np.array([row.ldp for row in rows]))
-            states = packing.pack(state, self._epoch) if self._store.durable else b""
+            states = packing.pack(state, self._epoch)
             ledger = np.array([row.id for row in rows]), some, np.array([row[1:3] for row in rows], np.int64)
             sealed = [row.sealed for row in rows]
             entry = Entry(*ledger, _figures(state, slice(None)), states, sealed, 0, *NO_RELEASES)

@@ -23,7 +23,7 @@ from seqveil.core.secrets import SecretTrackers
 from seqveil.core.secrets.account import TrackedUsers
 from seqveil.engine.budget import Window
 from seqveil.engine.store import Damaged, Stored, UserRow
-from seqveil.engine.stream import State, Terms
+from seqveil.engine.stream import Private, State, Terms
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -35,14 +35,14 @@ Take = Callable[[int], Floats]  # the next so many numbers
 
 
 def pack(state: State, epoch: float) -> bytes:
-    """These states, exact, all of one size, but for what is in the ledger.
+    """What is public of these states, exact, all of one size.
 
     What a window looks back on stands first, with its length, which differs from call to call, and the accounts of
     declared secrets at the end, whose length differs from user to user.
     """
-    users, window = len(state), state.window
-    parts = [np.full((users, 1), window.costs.shape[1]), window.costs, window.stamps]
-    _each_array(state, lambda part: parts.append(part.reshape(users, -1)))
+    users = len(state)
+    parts = [np.full((users, 1), state.window.costs.shape[1])]
+    replace(state, trackers=None, private=Private()).mapped(lambda part: parts.append(part.reshape(users, -1)))
     if state.trackers is not None:
         accounts = [account_numbers(each) for each in state.trackers.tolist()]
         longest = max(row.size for row in accounts)
@@ -54,7 +54,7 @@ def pack(state: State, epoch: float) -> bytes:
 
 def unpack(setting: Terms, rows: Sequence[UserRow]) -> State:
     """The states of these users, all of one size."""
-    users, at, start = len(rows), 1, State.start(setting, len(rows))
+    users, at = len(rows), 1
     table = np.frombuffer(b"".join(row.state for row in rows), "<f8").reshape(users, -1)
 
     def filled(part: Any) -> Any:
@@ -63,30 +63,16 @@ def unpack(setting: Terms, rows: Sequence[UserRow]) -> State:
         at += part.size // users
         return _whole(table[:, at - part.size // users : at], part.size).reshape(part.shape).astype(part.dtype)
 
-    looks = start.window.padded(int(table[0, 0]))
-    window = Window(filled(looks.costs), filled(looks.stamps))
-    state = _each_array(start, filled)
-    trackers = start.trackers
+    start = State.start(setting, users)
+    trackers, window = start.trackers, start.window.padded(int(table[0, 0]))
+    state = replace(start, window=window, trackers=None, private=Private()).mapped(filled)
     if trackers is not None and setting.trackers is not None:
         for k, first in enumerate(state.first.tolist()):
             begun = setting.trackers_from(first) if setting.clocked else setting.trackers
             trackers[k] = restored_accounts(begun, table[k, at:])
     elif at + setting.in_blocks != table.shape[1]:
         _whole(table, -1)
-    spent, most, least, ldp = np.array([row[3:7] for row in rows]).T
-    account, steps = replace(state.account, most=most, least=least), np.array([row.events for row in rows], np.int64)
-    return replace(
-        state, steps=steps, spent=spent, ldp=ldp, account=account, window=window, trackers=trackers,
-        private=start.private,
-    )  # fmt: skip
-
-
-def _each_array(state: State, act: Callable[[Any], Any]) -> State:
-    """What becomes of each array of a state but for what stands elsewhere: the ledger, the window, what is private, the
-    accounts of declared secrets."""
-    elsewhere: dict[str, Any] = dict.fromkeys(("steps", "spent", "ldp", "window", "private", "trackers"))
-    ledger: dict[str, Any] = dict.fromkeys(("most", "least"))
-    return replace(state, account=replace(state.account, **ledger), **elsewhere).mapped(act)
+    return replace(state, trackers=trackers, private=start.private)
 
 
 def epoch_of(salt: bytes) -> float:

@@ -21,7 +21,7 @@ from zlib import crc32
 
 import numpy as np
 
-from seqveil.core.errors import DataError, InputError
+from seqveil.core.errors import DataError
 from seqveil.core.kernel import Ints
 from seqveil.core.randomness import User
 from seqveil.engine.store import (
@@ -156,8 +156,8 @@ def disclosed(name: str) -> Iterator[None]:
 
 
 def connect(path: FilePath) -> sqlite3.Connection:
-    """A connection that any thread may use, and whose transactions are ours to begin."""
-    sql = sqlite3.connect(os.fspath(path), timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+    """A connection that any thread may use, and whose transactions are ours to begin; to a file, whatever its name."""
+    sql = sqlite3.connect(os.path.realpath(path), timeout=PATIENCE, isolation_level=None, check_same_thread=False)
     sql.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
     return sql
 
@@ -170,13 +170,6 @@ def make_private(path: str) -> None:
 def size_of(path: FilePath) -> int:
     """Bytes of a file; 0 where there is none."""
     return os.path.getsize(path) if os.path.isfile(path) else 0
-
-
-def refuse_no_path(path: FilePath) -> None:
-    """Refuse what SQLite would keep in memory, or take for an address: a ledger that ends with its process is none."""
-    text = os.fspath(path)
-    if text == ":memory:" or text.startswith("file:"):
-        raise InputError(f"{text}: expected the path of a state file, not a database in memory or a URI; name a file")
 
 
 def _tables(sql: sqlite3.Connection, name: str) -> dict[str, str]:
@@ -318,7 +311,6 @@ class SqliteStore(SqliteRecords):
     sealing: Sealing | None = None
 
     def __init__(self, path: FilePath, must_exist: bool = False) -> None:
-        refuse_no_path(path)
         path = os.path.realpath(path)  # what lies beside the file has one name, by whichever link it is opened
         self.path, self.name, self.hasher = path, os.path.basename(path), None
         missing = DataError(

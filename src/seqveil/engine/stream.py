@@ -74,11 +74,11 @@ class Private(ByUser):
 class State(ByUser):
     """State of B streams, one row a user: what the releases so far imply, and what is private of them."""
 
+    window: Window
     states: Floats  # (B, S) distribution of the next state of the chain, as `core.filtering` keeps it
     steps: Ints  # (B,) events so far, released or not
     spent: Floats  # (B,) Σ of the ε used: what basic composition charges
     account: Leakages
-    window: Window
     ldp: Floats  # (B,) Σ of (LDP level · ε) of the mechanisms used: what holds without any model
     first: Ints  # (B,) the slot of time of a stream's first event, where secrets follow the clock; else 0
     trackers: SecretAccounts | None = None  # (B,) of declared secrets; None where none is declared
@@ -94,7 +94,7 @@ class State(ByUser):
         blocks = Blocks.start(setting.rule, users) if setting.in_blocks else None
         window = Window(np.zeros((users, 0)), np.zeros((users, 0)))
         return cls(
-            filtering.start(model, users), np.zeros(users, np.int64), zeros, account, window,
+            window, filtering.start(model, users), np.zeros(users, np.int64), zeros, account,
             zeros.copy(), np.zeros(users, np.int64), trackers, blocks, Private.start(setting, users),
         )  # fmt: skip
 
@@ -168,13 +168,16 @@ class Released:
     epsilons: Floats  # (B,)
     columns: Ints  # (B, n) Q(released | x) · 2**62; ones where nothing was released
     beliefs: Floats  # (B, n) before the release
-    weights: Weights
     remembered: Ints  # (B, Z) the same as `columns` by what kernels go by, symbol and memory: z = n·m + x
+    low: Ints  # (B,) the least weight in `columns` over what the chain allows
+    high: Ints  # (B,) the largest
+    marginal: Floats  # (B,) and the mean under the belief
+    terms: int  # of each mean
 
     @cached_property
     def costs(self) -> Floats:
         """What each release cost (`leakage.cost`), 0 where nothing was released: (B,)."""
-        return self.weights.costs
+        return cost(self.low, self.high, self.marginal, self.terms)
 
     @property
     def posterior(self) -> Floats:
@@ -185,21 +188,6 @@ class Released:
         joint = self.beliefs * self.columns
         joint = np.where(joint.any(1, keepdims=True), joint, self.columns)
         return np.asarray(joint / joint.sum(1, keepdims=True))
-
-
-@dataclass(frozen=True, eq=False)
-class Weights:
-    """The columns of releases as a chain weighs them: least, largest and mean weight over what it allows, (B,) each."""
-
-    low: Ints
-    high: Ints
-    marginal: Floats
-    terms: int  # of each mean
-
-    @property
-    def costs(self) -> Floats:
-        """What each release cost (`leakage.cost`): (B,)."""
-        return cost(self.low, self.high, self.marginal, self.terms)
 
 
 def step(
@@ -310,7 +298,7 @@ def _advance(
     weights, after = take_in(setting, state, wide, epsilons, times, trackers)
     if memory is not None:
         after = replace(after, private=Private(None, memory))
-    return Released(codes, epsilons, _by_symbol(state, wide), beliefs, weights, wide), after
+    return Released(codes, epsilons, _by_symbol(state, wide), beliefs, wide, *weights, setting.model.size), after
 
 
 def skipped(setting: Terms, state: State, events: int = 1) -> State:
@@ -504,8 +492,9 @@ def moment(setting: Terms, state: State, times: Floats | None) -> Floats:
 def take_in(
     setting: Terms, state: State, columns: Ints, epsilons: Floats, times: Floats | None = None,
     trackers: SecretAccounts | None = None,
-) -> tuple[Weights, State]:  # fmt: skip
-    """Charge releases at these ε by their columns, from whichever terms' kernels they were drawn; what they weigh.
+) -> tuple[tuple[Ints, Ints, Floats], State]:  # fmt: skip
+    """Charge releases at these ε by their columns, from whichever terms' kernels they were drawn; the least, largest
+    and mean weight of each.
 
     `trackers` are the accounts of declared secrets after them, where these are known. Where rows go by memory too, the
     filter of the stream is that of these accounts, and what is charged about the whole sequence is a bound: a symbol
@@ -525,12 +514,13 @@ def take_in(
         low, high = weight_range(rows.min(1), possible)[0], weight_range(rows.max(1), possible)[1]
         account = state.account.charge(model, rows.max(1), marginal, low, high, rows.min(1))
         states = states_of(trackers).sum(1)
-    weights = Weights(low, high, marginal, model.size)
     if setting.budget.span is not None:
-        window = window.push(moment(setting, state, times), weights.costs, setting.budget.span)
+        costs = cost(low, high, marginal, model.size)
+        window = window.push(moment(setting, state, times), costs, setting.budget.span)
     spent, ldp = state.spent + epsilons, state.ldp + ldp_cost(setting, epsilons)
-    steps, blocks = state.steps + 1, state.blocks
-    return weights, State(states, steps, spent, account, window, ldp, state.first, trackers, blocks, state.private)
+    steps, blocks, private = state.steps + 1, state.blocks, state.private
+    after = State(window, states, steps, spent, account, ldp, state.first, trackers, blocks, private)
+    return (low, high, marginal), after
 
 
 def check_room(trackers: SecretAccounts) -> None:

@@ -398,30 +398,26 @@ class CodeStreams:
         """
         if not isinstance(model, MarkovModel):
             raise InputError(f"expected a MarkovModel, as fit gives it; got {type(model).__name__}")
-        setting, values = self.setting, self.setting.model.alphabet
+        setting, values, file = self.setting, self.setting.model.alphabet, self._state_file("can streams go on so")
         if model.alphabet.fingerprint() != values.fingerprint() or model.alphabet.slots != values.slots:
             raise InputError("expected a model of the same values as the one before; fit it with that one's alphabet")
         # with a delta the total rests on the ε of every release, which an earlier one may pass under another model
         together = setting.in_batches or setting.in_blocks
-        if together or setting.budget.delta is not None or not self._store.keeps_releases:
+        if together or setting.budget.delta is not None:
             raise InputError(
-                "expected single releases that are kept, of a budget without delta, as only these can be weighed by "
-                "another model; begin new streams, whose account starts at zero"
+                "expected single releases, of a budget without delta, as only these can be weighed by another model; "
+                "begin a new state file, whose account starts at zero"
             )
         with self._lock:
             self._refuse_closed()
             history = [*self._history, setting.policy.on(model)]
-            live, users, beyond, erased = Live(history, self._store, self._memory), 0, 0, 0
-            with self._store.transaction():
-                for entry, past in list(live.adopted(self._store.everyone().users)):
-                    self._store.append(entry)
+            live, users, beyond = Live(history, file, self._memory), 0, 0
+            with file.transaction():
+                for entry, past in list(live.adopted(file.everyone().users)):
+                    file.append(entry)
                     users, beyond = users + entry.ids.size, beyond + past
-                if isinstance(self._store, SqliteStore):
-                    erased = upkeep.adopt(self._store, history)
-            before = self._live
+                erased = upkeep.adopt(file, history)
             self._go_on(history)
-            if not self._store.durable:
-                self._live.recall(before)
         return Adopted(users, erased, beyond)
 
     def _state_file(self, what: str) -> SqliteStore:

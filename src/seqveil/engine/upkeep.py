@@ -81,7 +81,6 @@ def facts_of(path: FilePath) -> dict[str, Any]:
 
 def key_for(state: FilePath, key: FilePath | None) -> bytes | None:
     """The key in a file; one is made where there is none, unless the state file was drawn with one already."""
-    sqlite.refuse_no_path(state)
     return None if key is None else key_file(key, create=KEY_MARK not in facts_of(state))
 
 
@@ -165,7 +164,6 @@ def backup(path: FilePath, copy: FilePath) -> Verified:
     have been given the wrong way round. It has no epoch, so each time it is put back it begins one of its own.
     """
     target, shown = os.fspath(copy), os.path.basename(copy)
-    sqlite.refuse_no_path(target)
     with reading(path) as records:
         try:
             sqlite.make_private(target)

@@ -17,7 +17,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.times import Time
 from seqveil.engine.calls import OutOfOrder
 from seqveil.engine.policy import Terms
-from seqveil.engine.sqlite import refuse_no_path, size_of
+from seqveil.engine.sqlite import size_of
 from seqveil.engine.store import Damaged, Position, Releases, Stored, StoreError
 from seqveil.engine.streams import CodeStreams
 from seqveil.engine.upkeep import key_for
@@ -211,7 +211,6 @@ def open_state(state: Path, setting: Terms, key: Path | None, begin: bool, gaps:
     """
     if gaps not in ("refuse", "skip"):
         raise InputError(f"expected --gaps to be refuse or skip, got {gaps}")
-    refuse_no_path(state)
     if not begin and not size_of(state):
         raise InputError(
             f"{state.name}: expected a state file, and there is none or it is empty; restore it from a backup, or pass "

@@ -220,7 +220,7 @@ def _look(trial: Trial, made: Made) -> None:
     if not isinstance(made, Released):
         trial.saw(float(made.costs.max()), -float(made.costs.max()), 0.0)
         return
-    least, most = between(made.weights.low, made.weights.high, made.weights.marginal, made.weights.terms)
+    least, most = between(made.low, made.high, made.marginal, made.terms)
     with np.errstate(divide="ignore"):
         apart = np.log(made.remembered.max(1) / made.remembered.min(1).astype(np.float64))
     trial.saw(float(most.max()), float(least.min()), float(apart.max()))

@@ -119,17 +119,6 @@ def test_a_copy_is_written_over_nothing(tmp_path, seqveil, kind):
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_a_state_in_memory_is_refused(place, seqveil):
-    before = set(os.listdir())
-    for name in (":memory:", "file:s.db", "file::memory:?cache=shared"):
-        for command in ("serve --no-auth", "release raw.csv -o out.csv", "bridge mqtt --broker localhost"):
-            options = (*promise(epsilon=1), "--model", "m", "--state", name, "--key", "key")
-            found = seqveil(*command.split(), *options)
-            assert (found.code, found.err.count("\n")) == (2, 1), found
-            assert "expected the path of a state file" in found.err
-    assert set(os.listdir()) == before
-
-
 @pytest.mark.slow
 def test_transactions_of_a_file_are_short_where_batches_take_long(tmp_path, monkeypatch):
     """A batch that takes 20 ms made transactions of 5 s; killed every 3 s they came to no end."""
