@@ -25,16 +25,13 @@ from seqveil.engine.stream import UNKNOWN, State, Terms, allowance, drawn, ldp_c
 def step(
     setting: Terms, state: State, codes: Ints, randomness: Randomness, times: Floats | None = None
 ) -> tuple[Sent | None, State]:
-    """Release one user's batch and charge it; the batch may be shorter than the setting's.
+    """Release one user's batch and charge it; None where the budget is spent and its policy is to stop.
 
-    A short batch is usually the last of its stream, and may stand anywhere: belief and account go on by the symbols
-    that it has. It costs the ε of a whole one, and its length is public, so what decides the length must be public too.
-
-    Nothing is sent (None) where the budget is spent and its policy is to stop.
+    The batch may be shorter than the setting's: it costs as much, and what decides its length must be public.
 
     *Guarantee*: for a sound mechanism the lifts of all batches are within the ε used, in or out of the model's
-    support, and a budget is never passed. The same holds of a batch with values outside the alphabet (UNKNOWN), as it
-    is released like one of a distribution over batches (`hidden`); if all of them are, its lift is 1.
+    support, and a budget is never passed. The same holds of a batch with values outside the alphabet (UNKNOWN, see
+    `hidden`).
     """
     truth = raw_codes(codes, setting.model.n)
 
@@ -49,10 +46,8 @@ def hidden(setting: Terms, state: State, codes: Ints, randomness: Randomness) ->
     """The batch to draw for: each UNKNOWN is replaced by a symbol of the chain, given the releases so far and the
     symbols before it in the batch, by one more draw of the event.
 
-    The release is then a mixture of rows Q(·|x'), over batches x' that agree with the known symbols, with weights that
-    depend on these and on public things alone. A mixture lies between the rows it is made of, so every bound on the
-    lifts of all batches, and on the ratio of any two, holds for it. A batch of nothing but UNKNOWN is drawn from the
-    public distribution of batches: its release is one from the marginal, of lift 1.
+    The release is then a mixture of rows Q(·|x'), over batches x' that agree with the known symbols, so every bound on
+    the lifts of all batches, and on the ratio of any two, holds for it. Of nothing but UNKNOWN the lift is 1.
     """
     if not (codes == UNKNOWN).any():
         return codes

@@ -1,10 +1,7 @@
 """One event of blocks as a pure step: the block is the unit of account.
 
-A block begins with the ε of the policy, or with what is left of the budget where that is less, and it has that ε to
-itself until it is over: none other begins meanwhile. A window counts it once, whole, wherever the two overlap. When it
-is over, or cut, only what it really cost stays charged.
-
-The hidden bits are private (`State.private`), and stand in nothing else.
+A block begins with the ε of the policy, or with what is left of the budget where that is less. A window counts it once,
+whole, wherever the two overlap. When it is over, or cut, only what it really cost stays charged.
 """
 
 from __future__ import annotations
@@ -79,9 +76,7 @@ def step(
 
     *Guarantee*: the lifts of a block's releases together are within its ε, on both sides, after each of them; the
     account says exactly what all releases so far leak, and a budget is never passed. A code UNKNOWN is released like a
-    symbol drawn from the public belief given the path.
-
-    With the randomness of a key the bit is that of the user's block whenever it is asked for, so nobody has to keep it.
+    symbol drawn from the public belief given the path. With the randomness of a key nobody has to keep the bit.
     """
     truth = raw_codes(codes, setting.model.n, len(state))
     opened = _open(setting, state, times)

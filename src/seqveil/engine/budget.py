@@ -138,10 +138,8 @@ def _exact(epsilon: float, releases: int, delta: float) -> float:
 
 @cache
 def epsilon_for(total: float, over: int, delta: float | None = None) -> float:
-    """The largest ε of each of `over` releases that keeps their total, with failure probability δ where there is one.
-
-    Without δ it is total/over. With δ it is the largest for which the tightest of the theorems of `compose` stays
-    within the total, found by bisection and rounded down.
+    """The largest ε of each of `over` releases that keeps their total: total/over, or with a failure probability δ the
+    largest for which the tightest theorem of `compose` stays within it, by bisection and rounded down.
 
     >>> epsilon_for(20.0, 500), round(epsilon_for(20.0, 500, 1e-6), 3)
     (0.04, 0.14)
@@ -170,16 +168,13 @@ class Budget:
     """What may be spent, and what happens when it is gone.
 
     - `total`: the exact leakage of the whole stream never passes it. Before each release ε is cut to what no outcome
-      can carry past the total; after it only what was realised is charged (docs/theory.md, section 7), so unspent ε
-      comes back.
+      can carry past the total; after it only what was realised is charged (docs/theory.md, section 7).
     - `per_window` with `releases` or `seconds`: realised costs of the releases in any such window sum to at most it;
       `releases` counts the events of a stream in a row, whether they were released or not.
-    - `ldp_total`: Σ of (LDP level · ε) of all releases never passes it. The others are promises about the model: they
-      hold for an observer who believes in it. This one needs no model: whatever the truth is, any two sequences make
-      the releases of a stream with probabilities within a factor e^ldp_total of each other.
-    - `over`: the number of releases that `total` is for; it chooses the ε of each (`epsilon`): total/over, or with
-      `delta` the largest for which what `over` releases reveal about the true sequence passes the total with
-      probability δ at most, by the tightest theorem of `compose`. With `delta` so many releases are made and no more.
+    - `ldp_total`: Σ of (LDP level · ε) of all releases never passes it. This needs no model: any two sequences make the
+      releases of a stream with probabilities within a factor e^ldp_total of each other.
+    - `over`: the number of releases that `total` is for; it chooses the ε of each (`epsilon_for`). With `delta` what
+      they reveal about the true sequence passes the total with probability δ at most, and no more releases are made.
       The exact leakage is the worst over all sequences, so it may well pass the total.
     - `when_spent`: "hold" repeats the best guess under the belief, which is free; "stop" releases nothing more.
 

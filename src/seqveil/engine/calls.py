@@ -1,5 +1,5 @@
-"""The users at work, and one call: their states in arrays, one row each, as many as fit, while the others wait in the
-store; which of a call's events are new, what is drawn for them, and what comes of it for the caller and the store.
+"""The users at work, as many as fit, and one call: which of its events are new, what is drawn for them, and what comes
+of it for the caller and the store.
 """
 
 from __future__ import annotations
@@ -127,11 +127,8 @@ class Live:
                 self._find_private(slot, row)
 
     def _find_private(self, slot: int, row: UserRow) -> None:
-        """What is private of a user who comes back is opened; the bit of a block follows from the key.
-
-        Where nothing was sealed, kernels go by symbol alone from the next event on. A block that was begun in another
-        epoch has lost its bit, and is cut.
-        """
+        """What is private of a user who comes back is opened; where nothing was sealed, kernels go by symbol alone. A
+        block that was begun in another epoch has lost its bit, and is cut."""
         sealing, memory, at = self._store.sealing, self.state.private.memory, np.array([slot])
         if memory is not None:
             memory[slot] = LOST
@@ -208,11 +205,7 @@ class Live:
 
     def adopted(self, names: Sequence[User]) -> Iterator[tuple[Entry, int]]:
         """What the store has to keep of these users so that the last terms of the history are theirs; nothing is live.
-
-        With it comes how many of them are past a total under the last model: that of the budget, or a secret's ε.
-        Belief, leakage and the accounts of secrets become those that the last model gives to the kernels that were
-        drawn from. Σε and the LDP level are the same under any model.
-        """
+        And how many of them are past a total under the last model: that of the budget, or a secret's ε."""
         for at in range(0, len(names), TOGETHER):
             some = list(names[at : at + TOGETHER])
             rows = [row for row in self._store.find(some) if row is not None]
@@ -240,10 +233,8 @@ def _beyond(setting: Terms, state: State) -> int:
 
 
 def replayed(history: Sequence[Terms], streams: Sequence[Sequence[Stored]]) -> State:
-    """The states under the last of these terms that releases imply, one row a stream, as any receiver computes them.
-
-    Each release is taken in by the column of the kernel that it was drawn from: that of the terms it was made on, at
-    the state that they had come to. So whichever model chose the kernels, what was released is weighed by the last one.
+    """The states under the last of these terms that releases imply, one row a stream: each release is taken in by the
+    column of the kernel that it was drawn from, that of the terms it was made on, at the state that they had come to.
     """
     states = [State.start(terms, len(streams)) for terms in history]
     for row, stored in ((row, kept[0]) for row, kept in enumerate(streams) if kept and kept[0].code == ERASED):
@@ -276,8 +267,8 @@ def replayed(history: Sequence[Terms], streams: Sequence[Sequence[Stored]]) -> S
 class OutOfOrder(InputError):
     """A sequence number that leaves others out, under the policy that refuses this.
 
-    `position` is the event's place in the call, `upcoming` the number that its user's event there had to have. `all`
-    are those of every such event of the call, this one first.
+    `position` is the event's place in the call, `upcoming` the number that it had to have; `all` are the same of every
+    such event of the call, this one first.
     """
 
     def __init__(self, position: int, message: str, upcoming: int | None = None) -> None:
@@ -286,10 +277,7 @@ class OutOfOrder(InputError):
 
 
 class BeyondSecrets(InputError):
-    """More events of a stream than its declared secrets were promised for, or more left out than they can pass over.
-
-    The message holds public figures alone.
-    """
+    """More events of a stream than its declared secrets were promised for, or more left out than they can pass over."""
 
 
 class Fresh(NamedTuple):
@@ -387,10 +375,8 @@ class Call:
     def play(
         self, live: Live, store: StateStore, randomness: Randomness | KeyedRandomness, gaps: Gaps
     ) -> Exception | None:
-        """Make the new events, and give back those released before; why it ended early, if it did.
-
-        What was drawn before then stands.
-        """
+        """Make the new events, and give back those released before; why it ended early, if it did (what was drawn till
+        then stands)."""
         slots, made = live.enter(self.names), self.made
         plan = plan_of(slots, made.seqs, live.state.steps[slots], gaps)
         self._give_back(plan.old, store)
@@ -437,10 +423,7 @@ class Call:
         return None
 
     def _turn(self, some: Fresh, live: Live, source: Randomness) -> None:
-        """Make one event of each of these users.
-
-        The states move first: what is noted as released is then charged, whatever fails.
-        """
+        """Make one event of each of these users; the states move first, so that what is noted is charged."""
         at, own, noted = some.at, rows(source, some.at), self.made
         made = live.move(some.who, lambda part: self._step(part, at, own), some.skips)
         if noted.sent is not None:

@@ -1,9 +1,7 @@
-"""A user's state as bytes: its public part, which a store keeps beside the ledger and the releases, and what seals the
-private part.
+"""A user's state as bytes: its public part, to the last bit, and what seals the private part.
 
-All numbers are kept to the last bit. What follows from model and secrets alone (the tables of `core.secrets.ahead`) is
-not written: the setting has it. Nor is the hidden bit of a running block, which follows from the key; of blocks the
-epoch of the store is kept, for the key gives another bit in another epoch.
+The hidden bit of a running block is not written, for it follows from the key; the epoch of the store is, for the key
+gives another bit in another epoch.
 """
 
 from __future__ import annotations
@@ -88,10 +86,8 @@ def latest(state: bytes) -> float | None:
 
 
 def beyond(erased: Stored) -> UserRow:
-    """The ledger of someone who was erased, where another model was adopted since.
-
-    What the releases disclosed under that model can no longer be computed. Their LDP level bounds it, under any model.
-    """
+    """The ledger of someone who was erased, where another model was adopted since: their LDP level bounds what the
+    releases disclosed under any model."""
     most = erased.epsilon * (1 + (erased.seq + 5) * UNIT)  # whichever way its sum was rounded
     return UserRow(0, erased.seq + 1, 0, 0.0, most, 0.0 - most, erased.epsilon, b"", erased=True)
 
@@ -99,8 +95,7 @@ def beyond(erased: Stored) -> UserRow:
 def returned(setting: Terms, row: UserRow, erased: Stored | None) -> State:
     """The state of someone who comes back after being erased: a new stream, whose account goes on with the old one's.
 
-    A window budget counts as much as it allows, at the time of the latest event. The ledger is not enough for this with
-    declared secrets.
+    A window budget counts as much as it allows, at the time of the latest event.
     """
     start = State.start(setting)
     if setting.budget.per_window is not None and erased is not None and erased.time is not None:
@@ -169,9 +164,8 @@ def _whole(numbers: Floats, expected: int) -> Floats:
 class Sealing:
     """Seals what a mechanism remembers of raw symbols for a store: AES-GCM under a key of each user's own.
 
-    That is the private part of a state (`Private.memory`): how far the raw stream has come in the automaton of each
-    declared secret, which may be the secret itself. It is sealed for one user and one step of one file, so that it
-    opens neither for another user nor beside an earlier or a later row.
+    That is how far the raw stream has come in the automaton of each declared secret (`Private.memory`), which may be
+    the secret itself. It opens neither for another user nor beside an earlier or a later row.
 
     Parameters:
         key: that of the state file.

@@ -1,11 +1,8 @@
 """What is promised about a stream, as one frozen object: the only thing besides a model that a release needs.
 
-A policy is checked when it is made, and against a model when it meets one. It chooses the mechanism. What goes together
-is decided here, in one table (`conflicts`), and nowhere else.
-
-What it means for a model are its terms: the mechanism, the ε of each release, the accounts that a stream begins with.
-`Policy.on(model)` makes them, and nothing else does. They are written down as plain values in side files, state files,
-checkpoints and answers of the service, always by `Terms.to_dict`, and read back by `saved_terms`.
+A policy is checked when it is made, and against a model when it meets one. What goes together is decided in one table
+(`conflicts`). What it means for a model are its terms (`Policy.on`), which side files, state files, checkpoints and
+answers of the service have as plain values (`Terms.to_dict`, `saved_terms`).
 """
 
 from __future__ import annotations
@@ -120,10 +117,8 @@ class Terms:
 
     @cached_property
     def trackers(self) -> SecretTrackers | None:
-        """The accounts of the declared secrets before the first release; None where no secret is declared.
-
-        Where secrets follow the clock these are the accounts of streams that begin at midnight (`trackers_from`).
-        """
+        """The accounts of the declared secrets before the first release, where secrets follow the clock of streams that
+        begin at midnight; None where no secret is declared."""
         return self._trackers_at(0) if self.secrets else None
 
     def trackers_from(self, slot: int) -> SecretTrackers:
@@ -147,10 +142,7 @@ class Terms:
 
     @cached_property
     def remembered(self) -> tuple[Secret, ...]:
-        """The secrets whose automata, read along the raw stream, kernels go by; none where rows go by symbol alone.
-
-        A trait has no automaton, and in a window of one event it stands where the symbol says: nothing to remember.
-        """
+        """The secrets whose automata, read along the raw stream, kernels go by; none where rows go by symbol alone."""
         found = tuple(secret for secret in self.secrets if ahead(self.model, secret).length > 1)
         if self.withhold or not found or not self.side_information:
             return ()
@@ -170,8 +162,7 @@ class Terms:
     def to_dict(self, costs: bool = False) -> dict[str, object]:
         """The terms as plain values, models by their fingerprints: all that a receiver needs besides the model.
 
-        They are those of the policy, and what it chose. `costs` adds a digest of what the distortion charges for every
-        wrong symbol, which the name of one that the caller made does not say.
+        `costs` adds a digest of the distortion, which the name of one that the caller made does not say.
         """
         chosen = {
             "mechanism": self.mechanism.name,
@@ -193,10 +184,7 @@ class Terms:
 
 
 def refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], name: str, instead: str) -> None:
-    """Refuse to go on with what was begun on other terms; both are as `Terms.to_dict` gives them, or more.
-
-    `name` is what was begun, `instead` what may be begun anew.
-    """
+    """Refuse to go on with what was begun on other terms, as `Terms.to_dict` gives them; `instead` is what to begin."""
     if before["model"] != now["model"]:
         raise ModelError(f"{name} belongs to another model; use the one that it had or adopted last, or {instead}")
     differing = sorted(part for part in before.keys() | now.keys() if before.get(part) != now.get(part))
@@ -476,10 +464,8 @@ def policy_of(given: Policy | None, shorthand: Mapping[str, Any]) -> Policy:
 
 
 def saved_terms(saved: Mapping[str, Any], model: MarkovModel, observers: Sequence[MarkovModel] = ()) -> Terms:
-    """The terms that `Terms.to_dict` gave the values of, for the model they were made with and no other.
-
-    `observers` are the models of further observers, in any order, where there are some.
-    """
+    """The terms that `Terms.to_dict` gave the values of, for the model they were made with and no other; `observers`:
+    the models of further observers, in any order."""
     try:
         slots = model.alphabet.slots
         clock = None if slots is None else slots.to_json()

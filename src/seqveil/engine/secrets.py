@@ -1,16 +1,14 @@
-"""Releases that keep declared secrets, and what the streams of many users tell about them in all.
+"""Releases that keep declared secrets, and what the streams of many users reveal about them in all.
 
-A release is the pure step of `stream`, whose public state holds the accounts of the secrets too (`State.trackers`): the
-kernel is a function of these accounts, so a receiver who knows the setting and the releases comes to the same one.
+The kernel of a release is a function of the accounts of the secrets, which are public (`State.trackers`), so a receiver
+who knows the setting and the releases comes to the same one.
 
 *Guarantee*, for an observer who believes the model (or one of `observers`): for every secret, at every time and for
 every outcome, Pr(y_1..t | E) / Pr(y_1..t | not E) lies between e^-ε and e^ε of that secret (on one side where it is
 declared so). It is a total: it does not grow with the length of the stream. Without `epsilon` nothing is promised about
-the whole sequence, nor without a model: what tells nothing about a secret is released as it is. With `epsilon` every
-release is also sound at ε, hence 2ε-LDP, as those of any sound mechanism.
+the whole sequence, nor without a model. With `epsilon` every release is also sound at ε, hence 2ε-LDP.
 
-A table is checked from its integers before anything is drawn; one that keeps every promise always exists, because
-saying the same whatever the truth is leaves all odds as they are.
+A table is checked from its integers before anything is drawn (docs/theory.md, section 18).
 """
 
 from __future__ import annotations
@@ -181,11 +179,7 @@ class SecretTotal:
 
     @property
     def unkept(self) -> str:
-        """Says of how many streams nothing is promised, because they end inside a window; empty where none does.
-
-        The odds of "in the events that did come" may move by more than those of the declared window: what the first
-        event says about twenty may be little, and about itself everything.
-        """
+        """Says of how many streams nothing is promised, because they end inside a window; empty where none does."""
         if self.epsilon is None:
             return ""
         said = []

@@ -127,10 +127,10 @@ class Session:
         return None if made is None else made[0]
 
     def release_batch(self, symbols: Sequence[Any], time: Time | None = None) -> list[Any] | None:
-        """The reproduction of a batch of `batch` symbols; None where the budget is spent and the policy "stop".
+        """The reproduction of a batch of `batch` symbols: the best estimate that follows from the path, which is what is
+        published (`paths`). None where the budget is spent and the policy "stop".
 
-        What is published is the path (`paths`); the reproduction is the best estimate that follows from it. A shorter
-        batch costs as much, and its length is public: let it be the last of the stream.
+        A shorter batch costs as much, and its length is public: let it be the last of the stream.
         """
         if not 1 <= len(symbols) <= self._setting.batch:
             raise InputError(
@@ -152,10 +152,7 @@ class Session:
 
     @property
     def account(self) -> Account:
-        """What was disclosed so far: exact leakage and both its sides, Σε, the LDP level without a model, the secrets.
-
-        Its `releases` are the symbols released, those of batches one by one.
-        """
+        """What was disclosed so far; its `releases` are the symbols released, those of batches one by one."""
         with self._lock:
             state, released, trackers = self._state, self._released, self.trackers
         sides = float(state.account.most[0]), float(state.account.least[0])

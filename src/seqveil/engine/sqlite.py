@@ -3,9 +3,8 @@
 Three plain tables. `users` has a row a user: the ledger in nats, the state, and what a mechanism remembers of raw
 symbols, sealed. `releases` grows at its end alone, so that a call writes few pages; a user's latest release is found
 from the user's row, and each earlier one from the next. `facts` has what the file says of itself and the positions of
-sources. Every row has a CRC-32 of all that it says and of where it stands. That a release is missing shows in the
-numbers of those around it, that a fact is in SQLite's own check of their table. A user is looked for by two indexes, so
-that damage to one cannot make a known user look new, whose ledger would begin at zero.
+sources. Every row has a checksum. A user is looked for by two indexes, so that damage to one cannot make a known user
+look new, whose ledger would begin at zero.
 """
 
 from __future__ import annotations

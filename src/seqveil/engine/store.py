@@ -1,9 +1,7 @@
-"""What was released and the accounts of it, and where the users of `Streams` are kept between calls: the records that
-every way to release gives back, what is kept of them, and the store in memory, whose methods all have.
+"""What was released and the accounts of it, and where the users of `Streams` are kept between calls.
 
-Three stores are there: memory, an SQLite file (`engine.sqlite`), and Spark's state store. One suite tests them all
-(`tests/engine/test_store.py`). What a store is given is public, so none knows a raw symbol; what a mechanism must
-remember of raw symbols comes sealed (`packing.Sealing`), or not at all.
+Three stores are there: memory, whose methods all have, an SQLite file (`engine.sqlite`), and Spark's state store. None
+is given a raw symbol; what a mechanism must remember of them comes sealed (`packing.Sealing`), or not at all.
 """
 
 from __future__ import annotations
@@ -38,10 +36,8 @@ EARLIER = -4  # the code of an event that was released before, where the store d
 
 @dataclass(frozen=True, eq=False)
 class InBlocks:
-    """Where events stand in blocks of their users' streams; -1 outside of any, and for a release that was there before.
-
-    The ε of a block stands at its first event and 0 at the others, so the same follows from a user's releases in order.
-    """
+    """Where events stand in blocks of their users' streams; -1 outside of any, and for a release that was there
+    before."""
 
     numbers: Ints  # of the block, from 0
     places: Ints  # of the event in it, from 0
@@ -50,10 +46,7 @@ class InBlocks:
 
 @dataclass(frozen=True, eq=False)
 class Releases:
-    """What events were released as, in their order. An event is one symbol, or a batch of them.
-
-    A single symbol is a batch of one: its path is its code alone.
-    """
+    """What events were released as, in their order. An event is one symbol, whose path is its code, or a batch."""
 
     # of a single symbol; of a batch 0 where it was sent. Else NOTHING where the budget's policy is to stop, GAP where
     # the event's place was given up before, EARLIER, and in the `made` of an error REFUSED

@@ -1,9 +1,7 @@
 """The state of streams and the one pure step: (terms, state, symbols, randomness) → (what was released, next state).
 
 A state holds B streams in arrays, one row a user. All of it is public but `State.private`: an observer who has the
-model and the releases computes the same. Raw symbols enter as an argument, and leave no trace but the draw and what is
-private. `observe` is the same step as an observer sees it. A batch is a step of its own (`batches`), for it takes
-several symbols.
+model and the releases computes the same by `observe`. Raw symbols leave no trace but the draw and what is private.
 """
 
 from __future__ import annotations
@@ -49,8 +47,7 @@ Done = TypeVar("Done")
 class Private(ByUser):
     """What a step needs to know of B streams that is not public, one row a user; None where a mechanism needs nothing.
 
-    It is never in an output, in a repr or on a disk as it is: whoever keeps it keeps it in memory, seals it, or derives
-    it from a key again.
+    It is never in an output, in a repr or on a disk as it is.
     """
 
     bits: Mask | None = None  # (B,) of the running blocks: whether real
@@ -102,7 +99,7 @@ class State(ByUser):
         return len(self.steps)
 
     def put(self, rows: Rows | slice, part: State) -> None:
-        """Write the rows of some users back in place."""
+        """Those of some users, written back in place."""
         super().put(rows, self._as_wide(part))
 
     def join(self, other: State) -> State:
@@ -198,9 +195,8 @@ def step(
 
     *Guarantee*: for a sound mechanism each user's lifts are within the ε used, on both sides, and the leakage of the
     stream so far is what the next state's account says; a budget is never passed. A code UNKNOWN, a value outside the
-    alphabet, is released by a draw from the kernel's marginal, at the ε that any symbol would have had there: its lift
-    is 1, and it is within the LDP level of every symbol (`hidden`). What is private decides draws alone: it is in no
-    release, and in nothing public.
+    alphabet, is released by a draw from the kernel's marginal, at the ε of any other symbol (`hidden`). What is private
+    decides draws alone.
 
     >>> from seqveil import MarkovModel, Policy
     >>> from seqveil.core.randomness import SeededRandomness
@@ -248,8 +244,7 @@ def _own(setting: Terms) -> Any:
 def located(setting: Terms, state: State, times: Floats | None) -> State:
     """The state where it is known when the coming events come: nothing changes, but for secrets that follow the clock.
 
-    Then a stream begins in the slot of its first event, and each later event must lie in the next slot: with an event
-    left out, or two in one slot, the secrets would be about other hours than the clock's.
+    Then a stream begins in the slot of its first event, and each later event must lie in the next slot.
     """
     if not setting.clocked:
         return state
@@ -302,10 +297,8 @@ def _advance(
 
 
 def skipped(setting: Terms, state: State, events: int = 1) -> State:
-    """The state after events that nobody released: the belief moves on, nothing is charged.
-
-    Nobody has read their raw symbols either, so what kernels remember of the raw stream is lost with them.
-    """
+    """The state after events that nobody read or released: the belief moves on, nothing is charged, and what kernels
+    remember of the raw stream is lost."""
     if setting.in_blocks:
         moved: State = _own(setting).passed(setting, state, events)
         return moved
@@ -325,10 +318,8 @@ def skipped(setting: Terms, state: State, events: int = 1) -> State:
 def gate(
     codes: Any, n: int, count: int | None = None, also: tuple[int, ...] = (), problem: type[InputError] = InputError
 ) -> Ints:
-    """The codes as every path takes them, compiled or not: whole numbers 0..n-1, or one of `also`, in `count` places.
-
-    Compiled code looks nothing up in vain: what passes here is all it ever sees.
-    """
+    """The codes as every path takes them: whole numbers 0..n-1, or one of `also`, in `count` places. Compiled code
+    checks no bounds, and sees nothing but what passes here."""
     given = np.asarray(codes)
     whole = given.ndim == 1 and (given.dtype.kind in "iu" or not given.size)
     if not whole or (count is not None and given.size != count):
@@ -359,11 +350,10 @@ def released_codes(setting: Terms, codes: Any, count: int | None = None) -> Ints
 
 
 def hidden(setting: Terms, states: Floats, codes: Ints, randomness: Randomness) -> Ints:
-    """The codes to draw for: in place of each UNKNOWN a symbol from the public belief b, by one more draw of its event.
+    """The codes to draw for: in place of each UNKNOWN a symbol from the public belief, by one more draw of its event.
 
-    A draw of x from b and then of y from Q(·|x) is one from the marginal Σ_x b(x) Q(y|x). That is what the belief
-    expects of y, so the lift is 1; and it is a mixture of rows with public weights, so every bound on the ratio of two
-    rows holds between it and any row. Nothing else of the event differs.
+    The release is then a draw from the marginal, of lift 1; and a mixture of rows with public weights, so that every
+    bound on the ratio of two rows holds between it and any row.
     """
     if not np.count_nonzero(codes == UNKNOWN):  # many times quicker than `any` where there are few
         return codes
@@ -373,11 +363,8 @@ def hidden(setting: Terms, states: Floats, codes: Ints, randomness: Randomness) 
 
 
 def _hidden_histories(state: State, codes: Ints, randomness: Randomness) -> tuple[Ints, Ints]:
-    """The same where kernels remember: a symbol and what is remembered are drawn together from the public belief.
-
-    The release is again one from the marginal, whatever the raw stream was. The stream goes on from the memory that was
-    drawn, as if it were true: to lose it would show publicly that the value was unknown.
-    """
+    """The same where kernels remember: a symbol and what is remembered are drawn together from the public belief, and
+    the stream goes on from both as if they were true: to lose them would show that the value was unknown."""
     assert state.trackers is not None
     assert state.private.memory is not None
     memory, lost = state.private.memory, np.flatnonzero(codes == UNKNOWN)
@@ -494,11 +481,10 @@ def take_in(
     trackers: SecretAccounts | None = None,
 ) -> tuple[tuple[Ints, Ints, Floats], State]:  # fmt: skip
     """Charge releases at these ε by their columns, from whichever terms' kernels they were drawn; the least, largest
-    and mean weight of each.
+    and mean weight of each. `trackers` are the accounts of declared secrets after them, where these are known.
 
-    `trackers` are the accounts of declared secrets after them, where these are known. Where rows go by memory too, the
-    filter of the stream is that of these accounts, and what is charged about the whole sequence is a bound: a symbol
-    counts with its largest and its least row.
+    Where rows go by memory too, what is charged about the whole sequence is a bound: a symbol counts with its largest
+    and its least row.
     """
     model, window, possible = setting.model, state.window, filtering.possible(setting.model, state.states)
     if trackers is None and state.trackers is not None:

@@ -1,7 +1,6 @@
 """Streams of named users: each event released once and for all, in memory or on the disk before anyone sees it.
 
-`CodeStreams` takes codes, as files, the service, the bridges and Spark have them; `Streams` takes values. What happens
-to the events of one call, and to the users at work, is in `calls`.
+`CodeStreams` takes codes, as files, the service, the bridges and Spark have them; `Streams` takes values.
 """
 
 from __future__ import annotations
@@ -65,33 +64,29 @@ class Adopted(NamedTuple):
 
 
 class CodeStreams:
-    """Releases events of named users by their codes, all on the same terms: what `Streams`, files, the service, the
-    bridges and Spark are built on.
+    """Releases events of named users by their codes, all on the same terms.
 
-    *Guarantee*: each user's stream is released exactly as by a `Session` of its own, whoever else is there, however its
-    events are cut into calls, and however often its state was put aside. Each event, a user and a sequence number that
-    counts from 0, is drawn once: asked again, the same release is given back, whatever symbol comes with it, and
-    nothing is charged. What was drawn is never taken back, and no refusal depends on a draw that was: a call that
-    cannot be (a code, an order or a time that is wrong) is refused before anything is drawn. With a state file a
+    *Guarantee*: each user's stream is released exactly as by a `Session` of its own, however its events are cut into
+    calls. Each event, a user and a sequence number that counts from 0, is drawn once: asked again, the same release is
+    given back, whatever symbol comes with it, and nothing is charged. What was drawn is never taken back, and no
+    refusal depends on a draw: a code, an order or a time that is wrong is refused before it. With a state file a
     release is committed and synced before `release` returns it, and no raw symbol, nor anything computed from one but
     its release, is ever written in the clear. Threads may share streams.
 
     Parameters:
         setting: the model, the mechanism, ε, the budget: everything public about the releases.
         store: where users are kept: None for memory, the path of a state file (made if it is missing), or a store.
-        randomness: the operating system's by default; keyed (`KeyedRandomness`) where an event that is drawn
-            again after a crash must come out the same.
-        key: 32 secret bytes (`seqveil.randomness.key_file`) for keyed randomness, in place of `randomness`. Blocks with
-            a state file need one: the hidden bit of a block follows from it, and is never stored.
+        randomness: the operating system's by default.
+        key: 32 secret bytes (`seqveil.randomness.key_file`) in place of `randomness`: an event drawn again after a crash
+            comes out the same. Blocks with a state file need one, for the hidden bit follows from it.
         gaps: what happens when a sequence number is left out: "refuse" (`OutOfOrder`), or "skip", which gives the
             missing events up.
         memory: bytes that live states may take, where others can wait in a state file.
         must_exist: refuse a state file that is missing or empty, rather than begin one whose ledger starts at zero.
         seen: called with whatever is released or observed: whose it is, and what anyone knows of it.
 
-    *Declared secrets* are about a user, whose name stands for the person: later events go on with the same account, and
-    a restart does not begin it anew. A secret about the stream as it ends is about all events of the user, at most
-    1000; one event more is refused.
+    *Declared secrets* are about a user, whose name stands for the person. One about the stream as it ends is about all
+    events of the user, at most 1000; one event more is refused.
     """
 
     def __init__(
@@ -187,8 +182,7 @@ class CodeStreams:
         Parameters:
             users: text or whole numbers.
             symbols: the code of each event; where the setting releases batches, the codes of each batch, at most as
-                many as the setting's batch. A shorter one costs as much, and its length is public: let it be the last
-                of a stream, or follow from public things alone. Symbols that wait for their batch are the caller's.
+                many as the setting's batch. A shorter one costs as much, and what decides its length must be public.
             seqs: the sequence number of each event; without them each is the next one of its user.
             times: for a budget in seconds, numbers or ISO 8601 text, read as `seqveil.core.times` says.
             positions: (how far some source was read, say) kept with the releases, where all were made; a function gets
@@ -201,16 +195,13 @@ class CodeStreams:
         self, users: Users, releases: Sequence[Any] | Ints, times: Times = None, sizes: Sequence[int] | None = None,
         epsilons: Sequence[float] | Floats | None = None,
     ) -> Releases:  # fmt: skip
-        """Take releases in, each the next one of its user, as a receiver does: nothing private is needed.
-
-        Refuses releases that this setting cannot have made. What comes back has the ε that each used, and what each
-        disclosed by itself (`leakages`).
+        """Take releases in, each the next one of its user, as a receiver does; refuses what this setting cannot have
+        made. What comes back has the ε that each used, and what each disclosed by itself (`leakages`).
 
         Parameters:
-            users: whose they are.
+            users, times: as for `release`.
             releases: codes, NOTHING where an event went without or was withheld; for batches their paths, None for such
                 a one.
-            times: as for `release`.
             sizes: how many symbols each batch has; the setting's batch by default.
             epsilons: of blocks, the ε that the record has, which say where one was cut before its end.
         """
@@ -279,10 +270,7 @@ class CodeStreams:
         raise failure
 
     def _note_positions(self, made: Releases, positions: Noted) -> BaseException | None:
-        """Write the positions; a function that fails takes back nothing but them.
-
-        It has seen what was drawn, so whatever it does, or gives back that cannot be kept, the draws are committed.
-        """
+        """Write the positions; a function that fails has seen what was drawn, and takes back nothing but them."""
         if positions is None:
             return None
         try:
@@ -372,11 +360,9 @@ class CodeStreams:
     # looking after it
 
     def erase(self, users: Users) -> int:
-        """Take users out of the state file, all or none, as `seqveil state erase` does: releases, state and name; how
-        many releases that were.
+        """Take users out of the state file, all or none, as `seqveil state erase` does; how many releases that were.
 
-        Whoever releases waits meanwhile, for the file is written anew. The totals of the accounts stay, each under a
-        keyed hash of the name.
+        Whoever releases waits meanwhile, for the file is written anew.
         """
         names, file = [self._named(user) for user in users], self._state_file("can a user be erased")
         with self._lock:
@@ -390,9 +376,8 @@ class CodeStreams:
         """Go on with another model of the same values, fitted anew, say; the policy stays, and so do the budgets.
 
         *Guarantee*: belief, leakage and the accounts of declared secrets are from now on those of the new model, exact
-        for the kernels that the releases so far were drawn from, so that every later release keeps its ε under the new
-        model. Of releases that were erased only the LDP level goes on, which bounds what they disclosed under any
-        model.
+        for the kernels that the releases so far were drawn from, so that every later release keeps its ε under it. Of
+        releases that were erased only the LDP level goes on, which bounds what they disclosed under any model.
 
         All stored releases are replayed, in one transaction; whoever releases waits meanwhile.
         """

@@ -160,8 +160,8 @@ def verify(path: FilePath) -> Verified:
 def backup(path: FilePath, copy: FilePath) -> Verified:
     """Copy a state file as it is committed now, while it may be in use: whoever writes does not wait.
 
-    The copy is for its owner alone, and is looked through. Nothing that is there is written over: the two names may
-    have been given the wrong way round. It has no epoch, so each time it is put back it begins one of its own.
+    The copy is for its owner alone, and is verified. Nothing that is there is written over: the two names may have been
+    given the wrong way round. It has no epoch, so each time it is put back it begins one of its own.
     """
     target, shown = os.fspath(copy), os.path.basename(copy)
     with reading(path) as records:
@@ -197,8 +197,7 @@ def erase_from(store: SqliteStore, names: Sequence[str], key: bytes | None) -> i
     """Take users out of a state file that this process has open: releases, states and names; how many releases.
 
     The total of each ledger stays under a keyed hash of the name, so that who comes back is charged what was spent
-    before. A copy of the file from before has them still, and so may a position that is not a bridge's. All are erased,
-    or none; who was erased before is so. Nothing else may use the file meanwhile.
+    before. All are erased, or none. Nothing else may use the file meanwhile.
     """
     releases, wanted = 0, list(dict.fromkeys(names))
     with store.transaction():
