@@ -127,8 +127,8 @@ class Session:
         return None if made is None else made[0]
 
     def release_batch(self, symbols: Sequence[Any], time: Time | None = None) -> list[Any] | None:
-        """The reproduction of a batch of `batch` symbols: the best estimate that follows from the path, which is what is
-        published (`paths`). None where the budget is spent and the policy "stop".
+        """The reproduction of a batch of `batch` symbols, the best estimate that follows from the published path
+        (`paths`); None where the budget is spent and the policy "stop".
 
         A shorter batch costs as much, and its length is public: let it be the last of the stream.
         """

@@ -77,8 +77,8 @@ class CodeStreams:
         setting: the model, the mechanism, ε, the budget: everything public about the releases.
         store: where users are kept: None for memory, the path of a state file (made if it is missing), or a store.
         randomness: the operating system's by default.
-        key: 32 secret bytes (`seqveil.randomness.key_file`) in place of `randomness`: an event drawn again after a crash
-            comes out the same. Blocks with a state file need one, for the hidden bit follows from it.
+        key: 32 secret bytes (`seqveil.randomness.key_file`) in place of `randomness`: what is drawn again after a crash
+            comes out the same. Blocks with a state file need one, for their bits follow from it.
         gaps: what happens when a sequence number is left out: "refuse" (`OutOfOrder`), or "skip", which gives the
             missing events up.
         memory: bytes that live states may take, where others can wait in a state file.
