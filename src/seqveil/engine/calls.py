@@ -91,10 +91,10 @@ class Live:
             slots = list(map(self._slot.get, names))
         return np.array(slots, np.intp)
 
-    def undo(self, names: Sequence[User], moved: bool = True) -> None:
-        """After a call that failed: what has moved may be ahead of a durable store, which is then read again."""
+    def undo(self, names: Sequence[User]) -> None:
+        """After a call that failed: what is live may be ahead of a durable store, which is then read again."""
         new = [name for name in names if name in self._slot and self._ids[self._slot[name]] == NEW]
-        self._forget(names if moved and self._store.durable else new)
+        self._forget(names if self._store.durable else new)
 
     def _forget(self, names: Sequence[User]) -> None:
         self._free += [self._slot.pop(name) for name in dict.fromkeys(names) if name in self._slot]

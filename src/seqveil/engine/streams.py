@@ -24,7 +24,7 @@ from seqveil.core.randomness import randomness as seeded
 from seqveil.core.times import Time, seconds
 from seqveil.engine import upkeep
 from seqveil.engine.budget import TIMELESS
-from seqveil.engine.calls import NEXT, Call, Gaps, Live, OutOfOrder, Seen, nothing_yet
+from seqveil.engine.calls import NEXT, Call, Gaps, Live, Seen, nothing_yet
 from seqveil.engine.policy import Policy, Terms, policy_of
 from seqveil.engine.secrets import SecretTotal, totals
 from seqveil.engine.sqlite import FilePath, SqliteStore, reading
@@ -257,9 +257,8 @@ class CodeStreams:
                     if call.names:
                         failure = call.play(self._live, self._store, self._randomness, self.gaps)
                     failure = failure or self._note_positions(made, positions)
-            except BaseException as error:
-                # the order was wrong; or the disk failed, whatever was drawn
-                self._live.undo(call.names, moved=not isinstance(error, OutOfOrder))
+            except BaseException:  # the order was wrong; or the disk failed, whatever was drawn
+                self._live.undo(call.names)
                 raise
             if failure is None:
                 self.committed = time.time()
