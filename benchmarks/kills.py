@@ -14,17 +14,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks import bridge, live_kills
 from benchmarks.store import EPSILON, SYMBOLS, chain
+from seqveil.core.bulk import numbered
 from seqveil.core.model import MarkovModel
 from seqveil.engine.policy import Policy
-from seqveil.engine.store import Memory
 from seqveil.engine.streams import CodeStreams
+from seqveil.receiver.evidence import Followed
 
 MECHANISM = "balanced"
 
@@ -110,17 +111,18 @@ def verdict(folder: Path) -> dict[str, int]:
     data, out = (pl.read_csv(folder / f"{name}.csv") for name in ("data", "out"))
     rows = np.bincount(out["seq"].to_numpy(), minlength=data.height)
     setting = Policy(epsilon=EPSILON, mechanism=MECHANISM).on(MarkovModel.load(folder / "model.npz"))
-    receiver = CodeStreams(setting, Memory(releases=False))
+    receiver, index = Followed(setting), dict[Hashable, int]()
     for part in out.iter_slices(20_000):
-        receiver.observe(part["user"].to_list(), part["value"].to_numpy().astype(np.int64))
-    implied = receiver.accounts()
+        users, codes = numbered(index, part["user"].to_list()), part["value"].to_numpy().astype(np.int64)
+        for _ in receiver.observe(users, codes):
+            pass
+    implied = receiver.state.take(slice(len(index)))
     with CodeStreams.open(folder / "state.db", setting) as store:
         kept = store.accounts()
     place = {user: k for k, user in enumerate(kept.users)}
-    order = np.array([place[user] for user in implied.users])
-    off = kept.events[order] != implied.events
-    for name in ("epsilon_spent", "most", "least"):
-        off |= getattr(kept, name)[order] != getattr(implied, name)
+    order = np.array([place[user] for user in index])
+    off = (kept.events[order] != implied.steps) | (kept.epsilon_spent[order] != implied.spent)
+    off |= (kept.most[order] != implied.account.most) | (kept.least[order] != implied.account.least)
     return {
         "lost": int((rows == 0).sum()),
         "doubled": int((rows > 1).sum()),

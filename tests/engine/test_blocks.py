@@ -18,7 +18,7 @@ from seqveil.engine import blocks
 from seqveil.engine.budget import Budget
 from seqveil.engine.policy import saved_terms
 from seqveil.engine.store import GAP
-from seqveil.engine.stream import NOTHING, UNKNOWN, State, step
+from seqveil.engine.stream import NOTHING, UNKNOWN, State, observe, step
 from seqveil.engine.streams import CodeStreams
 from seqveil.engine.upkeep import backup
 from seqveil.receiver.audit import Audit
@@ -288,17 +288,17 @@ def test_a_restored_copy_cuts_its_running_blocks_and_receivers_see_where(tmp_pat
 def test_the_account_of_streams_is_what_enumeration_finds_and_an_audit_says_the_same():
     terms = Policy(epsilon=1.1, block=2).on(HOLES)
     paths = every_path(terms.rule, [1.1, 1.1], [2, 1])[-1]
-    audit, streams = Audit(terms), CodeStreams(terms)
+    audit, state = Audit(terms), State.start(terms, len(paths.codes))
     users = [f"{k}" for k in range(len(paths.codes))]
     for place in range(3):
-        streams.observe(users, paths.codes[:, place])
+        _, state = observe(terms, state, paths.codes[:, place])
         audit.take(users, paths.codes[:, place], epsilons=np.full(len(users), 0.0 if place == 1 else 1.1))
-    accounts = streams.accounts()
+    accounts = state.account
     assert accounts.most == pytest.approx(paths.lifts.max(1), abs=1e-9)
     assert accounts.least == pytest.approx(paths.lifts.min(1), abs=1e-9)
     report = audit.report()
     assert report.passed
-    assert report.leakage == accounts.leakage.max()
+    assert report.leakage == accounts.worst.max()
     with pytest.raises(InputError, match="one by one"):
         Audit(terms, secrets=[secrets.ever(1, epsilon=0.5)])
 
@@ -356,8 +356,8 @@ def test_a_block_that_was_cut_when_nothing_was_left_never_runs_again(tmp_path, l
     codes, epsilons = ([getattr(each, name)[-1 if each is made[0] else slice(None)] for each in made]
                        for name in ("codes", "epsilons"))  # fmt: skip
     codes, epsilons = (np.concatenate([np.atleast_1d(part) for part in parts]) for parts in (codes, epsilons))
-    seen = CodeStreams(policy.on(CHAIN))
-    seen.observe(["ann"] * len(codes), codes, epsilons=epsilons)
-    assert seen.account("ann").leakage == account.leakage <= 2.0
+    audit = Audit(policy.on(CHAIN))
+    audit.take(["ann"] * len(codes), codes, epsilons=epsilons)
+    assert audit.report().leakage == account.leakage <= 2.0
     if account.epsilon_spent == 2.0:  # no other block began, so all that came later was held
         assert (epsilons[1:] == blocks.HELD).all()

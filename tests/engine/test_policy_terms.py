@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import seqveil as sv
+from reference.streams import Rows
 from seqveil import MarkovModel, secrets
 from seqveil.core import mechanisms
 from seqveil.core.alphabet import WITHHELD
@@ -19,6 +20,7 @@ from seqveil.core.times import Slots
 from seqveil.core.words import Risk
 from seqveil.engine import stream
 from seqveil.engine.policy import Terms, saved_terms
+from seqveil.engine.secrets import totals
 from seqveil.engine.stream import State
 from seqveil.engine.streams import CodeStreams
 from seqveil.evaluate.baselines.declared import utility_optimised
@@ -236,14 +238,14 @@ def test_state_files_remember_when_streams_began(tmp_path, memory):
     begins = {"ann": MAY, "bob": MAY - 5 * 3600, "eve": MAY + 9 * 3600}
     codes = {name: hourly().sample(30, 1, seed)[0] for seed, name in enumerate(begins)}
     setting, now = clocked(NIGHTS, ever("work", epsilon=0.4, window=7)), list(begins)
-    seen = CodeStreams(setting)
+    seen, promised = Rows(setting, 3), [secret.total for secret in setting.secrets]
     for k in range(30):
         stamps = [begins[name] + 3600.0 * k for name in now]
         with CodeStreams.open(tmp_path / "s.db", setting, key=bytes(32), memory=memory) as streams:
             made = streams.release(now, [codes[name][k] for name in now], times=stamps)
-        seen.observe(now, made.codes, stamps)
+        seen.observe(np.arange(3), made.codes, np.array(stamps))
     with CodeStreams.open(tmp_path / "s.db", setting, key=bytes(32)) as streams:
-        assert streams.secrets() == seen.secrets()
+        assert streams.secrets() == totals(setting.secrets, seen.state.trackers, promised)
         assert 0 < streams.secrets()[0].log_odds_worst <= 0.5
         with pytest.raises(InputError, match="one event in each slot"):
             streams.release(["ann"], [0], times=[MAY + 54 * 3600.0])  # a whole day later

@@ -22,6 +22,7 @@ from seqveil.engine.secrets import dial_of, guarded_table
 from seqveil.engine.store import SecretAccount
 from seqveil.engine.stream import State, step
 from seqveil.engine.streams import CodeStreams
+from seqveil.receiver.audit import Audit
 
 LENGTH = 4
 ever, always, count, pattern = sv.secrets.ever, sv.secrets.always, sv.secrets.count, sv.secrets.pattern
@@ -335,7 +336,7 @@ def terms_of(secrets, **more):
 
 @pytest.mark.parametrize("kind", ["memory", pytest.param("file", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", KEPT)
-def test_accounts_of_streams_are_those_of_the_steps_on_every_outcome(kind, name, tmp_path):
+def test_accounts_of_streams_are_those_of_the_steps_on_every_outcome(kind, name, tmp_path, monkeypatch):
     """Wherever streams are kept: a file is closed and opened again after every event."""
     setting = terms_of(KEPT[name])
     held = CodeStreams(setting)
@@ -346,9 +347,12 @@ def test_accounts_of_streams_are_those_of_the_steps_on_every_outcome(kind, name,
             for disclosed, state in found.items()
             for code in guarded_table(setting, state.trackers[0]).outputs.tolist()
         }
+    monkeypatch.setattr(
+        stream, "step", lambda terms, state, codes, _, times: stream.observe(terms, state, codes, times)
+    )
     for place in range(LENGTH):
         streams = held if kind == "memory" else CodeStreams.open(tmp_path / "s.db", setting)
-        streams.observe([str(codes) for codes in found], [codes[place] for codes in found])
+        streams.release([str(codes) for codes in found], [codes[place] for codes in found])
         totals, accounts = streams.secrets(), {codes: streams.account(str(codes)).secrets for codes in found}
         if streams is not held:
             streams.close()
@@ -399,7 +403,7 @@ def test_one_event_too_many_is_refused_before_anything_is_drawn(tmp_path, memory
     assert streams.account("ann").events == 3
     streams.release(["bob", "ann"], [0, 0])
     with pytest.raises(sv.errors.InputError, match="at most 4 events"):
-        streams.observe(["ann"], [0])
+        Audit(setting).take(["ann"] * 5, np.zeros(5, np.int64))
 
 
 def test_a_state_file_of_another_secret_is_refused(tmp_path):

@@ -25,6 +25,7 @@ from seqveil.engine.stream import REFUSED, Private
 from seqveil.engine.streams import CodeStreams
 from seqveil.engine.upkeep import opened, verify
 from seqveil.interfaces.spark.operator import SparkStore
+from seqveil.receiver.audit import Audit
 from served import words_setting
 
 USERS = ["ann", "bob", "cé"]
@@ -187,25 +188,21 @@ def test_what_was_drawn_before_a_failure_stands(kind, monkeypatch):
     streams.close()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["symbols", "window", "batches", "guarded", "withheld"])
-@pytest.mark.parametrize(("cut", "memory"), [(40, 1 << 20), (7, 1 << 20), (13, 1)])
-def test_an_observer_reaches_the_same_standings(kind, name, cut, memory):
-    """However the releases are cut, with room for all users or for one."""
+def test_an_audit_reaches_the_same_accounts(name):
     setting = SETTINGS[name]
     users, raw = events(setting)
     sender = CodeStreams(setting, randomness=randomness())
-    made = sender.release(users, raw)
-    given = made.paths if setting.in_batches else made.codes
-    with CodeStreams(setting, kind(setting), memory=memory) as receiver:
-        for at in range(0, 40, cut):
-            part = slice(at, at + cut)
-            seen = receiver.observe(users[part], given[part])
-            assert seen.epsilons.tolist() == made.epsilons[part].tolist()
-            assert (seen.leakages <= made.epsilons[part] + 1e-9).all()
-        for user in USERS:
-            mine, other = receiver.account(user), sender.account(user)
-            assert (mine.most, mine.least, mine.epsilon_spent) == (other.most, other.least, other.epsilon_spent)
+    made, audit = sender.release(users, raw), Audit(setting)
+    if setting.in_batches:
+        used = [audit.take_batch(*each) for each in zip(users, made.paths, made.symbols, strict=True)]
+    else:
+        used = audit.take(users, made.codes).tolist()
+    report, accounts = audit.report(), sender.accounts()
+    assert used == made.epsilons.tolist()
+    assert (report.users, report.composition) == (3, accounts.epsilon_spent.max())
+    assert (report.leakage, report.ldp) == (accounts.leakage.max(), accounts.ldp.max())
+    assert report.worst_user == accounts.users[accounts.leakage.argmax()]
 
 
 def test_memory_that_keeps_no_releases_draws_none_twice():

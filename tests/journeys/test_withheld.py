@@ -12,7 +12,8 @@ import seqveil as sv
 from policies import promise
 from seqveil.core.alphabet import WITHHELD, Bins, Grid
 from seqveil.engine.policy import saved_terms
-from seqveil.engine.streams import CodeStreams
+from seqveil.engine.secrets import totals
+from seqveil.engine.stream import State, observe
 
 NAMES = ["news", "sports", "health"]
 ROWS = [[0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]]
@@ -53,16 +54,20 @@ def test_released_audited_and_decoded_as_streams_are(seqveil, files, kind):
     assert (rows["value"] == truth).filter(~empty).all()
     found = seqveil("audit", out, "-m", files / "m.model", "--json").json
     assert (found["passed"], found["checks"]["unchanged"]) == (True, True)
-    setting, distributions, streams = setting_of(out), {}, CodeStreams(setting_of(out))
+    setting, distributions, trackers = setting_of(out), {}, []
     for (user,), own in rows.group_by("user", maintain_order=True):
         codes = [WITHHELD if value is None else NAMES.index(value) for value in own["value"]]
-        streams.observe([user] * LENGTH, codes)
+        state = State.start(setting)
+        for code in codes:
+            _, state = observe(setting, state, np.array([code]))
+        trackers += list(state.trackers)
         distributions[user] = sv.decode_stream(
             MODEL, own["value"].to_list(), mechanism="guarded", secrets=setting.secrets, withhold=True
         )
     # what keeps a promise closes a window from above once it is over; an audit measures on
-    assert found["secrets"][0]["log_odds_worst"] <= streams.secrets()[0].log_odds_worst + 1e-9
-    assert streams.secrets()[0].log_odds_worst <= HEALTH.epsilon
+    (total,) = totals(setting.secrets, trackers, [HEALTH.epsilon])
+    assert found["secrets"][0]["log_odds_worst"] <= total.log_odds_worst + 1e-9
+    assert total.log_odds_worst <= HEALTH.epsilon
     assert seqveil("decode", out, "-m", files / "m.model", "--out", files / "best.csv").code == 0
     decoded = pl.read_csv(files / "best.csv").sort("user", "seq")
     exact = np.concatenate([distributions[user] for user in sorted(distributions)])

@@ -18,8 +18,7 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import larger_side
 from seqveil.core.randomness import KeyedRandomness, Randomness, User, rows
 from seqveil.core.secrets import SecretTrackers
-from seqveil.engine import batches, blocks, packing, stream
-from seqveil.engine.blocks import Made
+from seqveil.engine import blocks, packing, stream
 from seqveil.engine.store import (
     EARLIER,
     ERASED,
@@ -341,9 +340,6 @@ def _sorted_out(users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPla
     return CallPlan(Fresh(at, users[at], given_up), rounds_of(users[at]), old, again)
 
 
-Seen = Callable[[list[User], Made], None]
-
-
 def nothing_yet(terms: Terms, seqs: Ints) -> Releases:
     """Releases of events with these numbers before any is made."""
     count = seqs.size
@@ -355,17 +351,13 @@ def nothing_yet(terms: Terms, seqs: Ints) -> Releases:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """Events of one call to release, or to observe. The raw codes stay here and are in no repr."""
+    """Events of one call to release. The raw codes stay here and are in no repr."""
 
     setting: Terms
     names: list[User] = field(repr=False)
     times: Floats | None
     made: Releases
     raw: Ints | list[Ints] = field(repr=False)  # a code for each event, or the codes of each batch
-    observed: bool = False  # whether `raw` are releases to take in, as a receiver does
-    claimed: Floats | None = None  # of releases to take in, the ε that the record has: where blocks begin
-    paths: list[Path | None] | None = None  # of the batches to take in; the codes of each then only say how many
-    seen: Seen | None = None  # sees whatever is made but batches: whose it is, and what anyone knows of it
 
     def play(
         self, live: Live, store: StateStore, randomness: Randomness | KeyedRandomness, gaps: Gaps
@@ -429,27 +421,16 @@ class Call:
                 noted.leakages[at] = larger_side(sent.most, sent.least)
             return
         noted.codes[at], noted.epsilons[at] = made.codes, made.epsilons
-        if self.observed:
-            noted.leakages[at] = made.costs
         if noted.blocks is not None:
             here, run = noted.blocks, made.running
             here.numbers[at], here.places[at], here.levels[at] = run.numbers, made.places, run.levels
-        if self.seen is not None:
-            self.seen([self.names[k] for k in at.tolist()], made)
 
     def _step(self, state: State, at: Places, randomness: Randomness) -> tuple[Any, State]:
         """One symbol of each of these users; or a batch of one of them, with its ε before it."""
         setting, times = self.setting, None if self.times is None else self.times[at]
         if isinstance(self.raw, list):
-            raw, epsilons = self.raw[int(at[0])], allowance(setting, state, times)[0]
-            if self.paths is None:
-                sent, after = stream.step(setting, state, raw, randomness, times)
-            else:
-                sent, after = batches.observe(setting, state, self.paths[int(at[0])], raw.size, times)
-            return (epsilons, sent), after
-        if self.observed:
-            claimed = None if self.claimed is None else self.claimed[at]
-            return stream.observe(setting, state, self.raw[at], times, claimed)
+            sent, after = stream.step(setting, state, self.raw[int(at[0])], randomness, times)
+            return (allowance(setting, state, times)[0], sent), after
         return stream.step(setting, state, self.raw[at], randomness, times)
 
     def _fails(self, fresh: Fresh, live: Live) -> InputError | None:

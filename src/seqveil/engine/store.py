@@ -54,8 +54,7 @@ class Releases:
     seqs: Ints  # the sequence number of each event
     epsilons: Floats
     replayed: Mask  # whether the release was there already
-    # what each release disclosed by itself, where that was computed: batches, and whatever was observed
-    leakages: Floats
+    leakages: Floats  # what each batch disclosed by itself
     sent: list[tuple[Path, Ints] | None] | None  # the path and the reproduction of each batch; None for single symbols
     alphabet: Symbols | None = None  # what the codes stand for, where that is known
     blocks: InBlocks | None = None  # where events share an ε

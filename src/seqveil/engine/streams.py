@@ -24,7 +24,7 @@ from seqveil.core.randomness import randomness as seeded
 from seqveil.core.times import Time, seconds
 from seqveil.engine import upkeep
 from seqveil.engine.budget import TIMELESS
-from seqveil.engine.calls import NEXT, Call, Gaps, Live, Seen, nothing_yet
+from seqveil.engine.calls import NEXT, Call, Gaps, Live, nothing_yet
 from seqveil.engine.policy import Policy, Terms, policy_of
 from seqveil.engine.secrets import SecretTotal, totals
 from seqveil.engine.sqlite import FilePath, SqliteStore, reading
@@ -44,7 +44,7 @@ from seqveil.engine.store import (
     checked_positions,
     with_gaps,
 )
-from seqveil.engine.stream import NOTHING, TIMELESS_SECRETS, raw_codes, released_codes
+from seqveil.engine.stream import NOTHING, TIMELESS_SECRETS, raw_codes
 
 MEMORY = 1 << 28
 Users = Sequence[User]  # text or whole numbers
@@ -83,7 +83,6 @@ class CodeStreams:
             missing events up.
         memory: bytes that live states may take, where others can wait in a state file.
         must_exist: refuse a state file that is missing or empty, rather than begin one whose ledger starts at zero.
-        seen: called with whatever is released or observed: whose it is, and what anyone knows of it.
 
     *Declared secrets* are about a user, whose name stands for the person. One about the stream as it ends is about all
     events of the user, at most 1000; one event more is refused.
@@ -99,7 +98,6 @@ class CodeStreams:
         gaps: Gaps = "refuse",
         memory: int = MEMORY,
         must_exist: bool = False,
-        seen: Seen | None = None,
     ) -> None:
         if gaps not in ("refuse", "skip"):
             raise InputError(f'expected gaps to be "refuse" or "skip", got {gaps!r}')
@@ -115,7 +113,7 @@ class CodeStreams:
                 )
             if (key if kept is None else kept.sealing) is None:  # what is remembered could not be kept
                 setting = setting.by_symbol
-        self.gaps, self._seen, self._source, self._key, self._memory = gaps, seen, source, key, memory
+        self.gaps, self._source, self._key, self._memory = gaps, source, key, memory
         self.committed: float | None = None  # when the latest call was kept, in seconds since 1970
         self._lock, self._open = threading.RLock(), True
         self._store = kept or upkeep.opened(path or "", setting, source.private, key, must_exist)
@@ -188,30 +186,7 @@ class CodeStreams:
             positions: (how far some source was read, say) kept with the releases, where all were made; a function gets
                 the releases first.
         """
-        raw = [self._batch(*each) for each in enumerate(symbols)] if self.setting.in_batches else symbols
-        return self._run(self._call(users, raw, seqs, times), positions)
-
-    def observe(
-        self, users: Users, releases: Sequence[Any] | Ints, times: Times = None, sizes: Sequence[int] | None = None,
-        epsilons: Sequence[float] | Floats | None = None,
-    ) -> Releases:  # fmt: skip
-        """Take releases in, each the next one of its user, as a receiver does; refuses what this setting cannot have
-        made. What comes back has the ε that each used, and what each disclosed by itself (`leakages`).
-
-        Parameters:
-            users, times: as for `release`.
-            releases: codes, NOTHING where an event went without or was withheld; for batches their paths, None for such
-                a one.
-            sizes: how many symbols each batch has; the setting's batch by default.
-            epsilons: of blocks, the ε that the record has, which say where one was cut before its end.
-        """
-        if self.setting.in_batches:
-            raw = [np.zeros(size, np.int64) for size in sizes or [self.setting.batch] * len(releases)]
-            return self._run(self._call(users, raw, None, times, observed=True, paths=list(releases)))
-        cuts = self.setting.in_blocks and epsilons is not None
-        claimed = np.asarray(epsilons, np.float64) if cuts else None
-        codes = released_codes(self.setting, releases)
-        return self._run(self._call(users, codes, None, times, observed=True, claimed=claimed))
+        return self._run(self._call(users, symbols, seqs, times), positions)
 
     def _batch(self, k: int, codes: Any) -> Ints:
         with suppress(InputError):
@@ -223,9 +198,13 @@ class CodeStreams:
             f"0..{self.setting.model.n - 1}"
         )
 
-    def _call(self, users: Users, symbols: Any, seqs: Seqs, times: Times, **how: Any) -> Call:
+    def _call(self, users: Users, symbols: Values, seqs: Seqs, times: Times) -> Call:
         """The events, checked before anything of them is drawn."""
-        raw = symbols if self.setting.in_batches or how else raw_codes(symbols, self.setting.model.n)
+        raw: Ints | list[Ints]
+        if self.setting.in_batches:
+            raw = [self._batch(*each) for each in enumerate(symbols)]
+        else:
+            raw = raw_codes(symbols, self.setting.model.n)
         count = len(raw)
         names: list[User] = [
             user if type(user) is str else str(user) if type(user) is int else self._named(user, f"event {k}: ")
@@ -243,7 +222,7 @@ class CodeStreams:
             if stamps is None or stamps.shape != (count,):
                 raise InputError(TIMELESS_SECRETS if self.setting.clocked else TIMELESS)
         made = nothing_yet(self.setting, numbers.astype(np.int64))
-        return Call(self.setting, names, stamps, made, raw, seen=self._seen, **how)
+        return Call(self.setting, names, stamps, made, raw)
 
     def _run(self, call: Call, positions: Noted = None) -> Releases:
         made: Releases = call.made
@@ -470,12 +449,6 @@ class Streams(CodeStreams):
         else:
             codes = [alphabet.encode_one(values[0])] if len(values) == 1 else alphabet.encode(values)
         return replace(super().release(users, codes, seqs, times, positions), alphabet=alphabet)
-
-    def observe(self, users: Users, releases: Sequence[Any] | Ints, *more: Any, **how: Any) -> Releases:
-        """Take releases in, as `CodeStreams.observe` does: values, None where nothing was released; or paths."""
-        model = self.setting.model
-        codes = releases if self.setting.in_batches else encode_released(model, releases)
-        return replace(super().observe(users, codes, *more, **how), alphabet=model.alphabet)
 
     def releases(self, user: User, since: int = 0, limit: int | None = None) -> list[Release]:  # type: ignore[override]
         """What was released of a user, from sequence number `since` on, at most `limit` of them."""

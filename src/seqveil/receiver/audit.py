@@ -7,24 +7,36 @@ from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from types import SimpleNamespace
 
 import numpy as np
 
+from seqveil.core.bulk import numbered
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
+from seqveil.core.leakage import larger_side
+from seqveil.core.mechanisms import Sent
 from seqveil.core.randomness import known_as
 from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.core.words import UNCHECKED, Grade, Risk
-from seqveil.engine.blocks import Made
+from seqveil.engine import batches
 from seqveil.engine.budget import Composition, compose
 from seqveil.engine.secrets import SecretTotal, totals
-from seqveil.engine.store import Memory, Releases
-from seqveil.engine.stream import NOTHING, TIMELESS_SECRETS, Mask, Released, Terms, check_room, check_slots, observed
-from seqveil.engine.streams import CodeStreams
+from seqveil.engine.stream import (
+    NOTHING,
+    TIMELESS_SECRETS,
+    Mask,
+    Released,
+    Terms,
+    allowance,
+    check_room,
+    check_slots,
+    observed,
+)
 from seqveil.receiver.drift import NOT_ASKED, ModelCheck
+from seqveil.receiver.evidence import Followed
 
 ROUNDING = 1e-9  # sums of floats may pass a bound by this much of it
-MEMORY = 1 << 30  # bytes of states that an audit keeps at once
 NOT_GRADED = Grade("unchecked", UNCHECKED)
 
 
@@ -162,8 +174,8 @@ class Audit:
         self._first = _trackers(setting, self._secrets) if self._secrets else None
         self._accounts: dict[Hashable, SecretTrackers] = {}
         self._clock = _Clock(setting, self._secrets) if any(one.follows_clock for one in self._secrets) else None
-        seen = None if self._first is None else self._account
-        self._streams = CodeStreams(setting, Memory(releases=False), memory=MEMORY, seen=seen)
+        self._index: dict[Hashable, int] = {}  # the row of each user among those followed
+        self._followed = Followed(setting)
         self._releases = self._held = 0
         self._worst_release = self._worst_window = 0.0
         self._each_release = True
@@ -172,9 +184,8 @@ class Audit:
         self._recent: dict[Hashable, deque[tuple[float, float]]] = {}
         self._counts: dict[Hashable, int] = {}
 
-    def _account(self, users: Sequence[Hashable], made: Made) -> None:
+    def _account(self, users: Sequence[Hashable], made: Released) -> None:
         """Take releases into the accounts of the secrets, each user once."""
-        assert isinstance(made, Released)
         before = np.empty(len(users), object)
         before[:] = [self._accounts.get(user, self._first) for user in users]
         check_room(before)
@@ -195,14 +206,21 @@ class Audit:
             raise DataError("expected the ε of every release, which says where blocks begin and end; keep its column")
         if self._clock is not None:
             self._accounts |= self._clock.begun(users, times)
-        # in memory any name will do
-        seen = self._streams.observe(users, codes, times, epsilons=epsilons)  # type: ignore[arg-type]
-        made = codes != NOTHING
-        self._releases += int(made.sum())
-        self._held += int(seen.held.sum())
-        self._count(users, seen, times)
-        self._compare(epsilons, seen.epsilons)
-        return seen.epsilons
+        names, blocks = list(map(known_as, users)), self.setting.in_blocks
+        used, costs, levels, inside = (np.zeros(len(names)) for _ in range(4))
+        for turn, made in self._followed.observe(
+            numbered(self._index, names), codes, times, epsilons if blocks else None
+        ):
+            used[turn], costs[turn], levels[turn] = made.epsilons, made.costs, made.epsilons
+            if blocks:
+                levels[turn], inside[turn] = made.running.levels, made.places > 0
+            if self._first is not None:
+                self._account([names[k] for k in turn.tolist()], made)
+        self._releases += int((codes != NOTHING).sum())
+        self._held += int(((codes >= 0) & (levels == 0)).sum())
+        self._count(names, costs, levels, times, inside > 0)
+        self._compare(epsilons, used)
+        return used
 
     def take_batch(
         self,
@@ -218,22 +236,36 @@ class Audit:
         `epsilons` are those the file claims: the batch's ε on its first row, 0 on the others.
         """
         stamps = None if time is None else np.array([time])
-        seen = self._streams.observe([user], [path], stamps, [codes.size])  # type: ignore[list-item]
-        if path is not None:
+        sent, used = self._path(known_as(user), path, codes.size, stamps)
+        cost = np.zeros(1) if sent is None else np.array([larger_side(sent.most, sent.least)])
+        if sent is not None:
             self._releases += 1
-            self._held += int(seen.leakages[0] <= ROUNDING)  # the same whatever the truth is
-            self._values = bool((seen.symbols[0] == codes).all()) and self._values is not False
-        self._count([user], seen, stamps)
-        self._compare(epsilons, np.concatenate([seen.epsilons, np.zeros(codes.size - 1)]))
-        return float(seen.epsilons[0])
+            self._held += int(cost[0] <= ROUNDING)  # the same whatever the truth is
+            self._values = bool((sent.codes == codes).all()) and self._values is not False
+        self._count([known_as(user)], cost, used, stamps, np.zeros(1, bool))
+        self._compare(epsilons, np.concatenate([used, np.zeros(codes.size - 1)]))
+        return float(used[0])
 
-    def _count(self, users: Sequence[Hashable], seen: Releases, times: Floats | None) -> None:
-        """Add what these releases cost, each of which used so much ε; a batch that went without one cost nothing."""
-        costs = np.nan_to_num(seen.leakages, nan=0.0, posinf=np.inf)
+    def _path(
+        self, user: Hashable, path: tuple[int, ...] | None, length: int, times: Floats | None
+    ) -> tuple[Sent | None, Floats]:
+        """The batch of a user that was released as this path, and its ε."""
+        row, followed, setting = numbered(self._index, [user]), self._followed, self.setting
+        if row[0] >= len(followed.state):
+            followed.state = followed.state.grown(setting, 2 * len(self._index))
+        used = allowance(setting, followed.state.take(row), times)[0]
+        sent, followed.state = followed.state.move(
+            row, lambda state: batches.observe(setting, state, path, length, times)
+        )
+        return sent, used
+
+    def _count(
+        self, users: Sequence[Hashable], costs: Floats, levels: Floats, times: Floats | None, inside: Mask
+    ) -> None:
+        """Add what these releases cost, each at so much ε; those `inside` a block go on with it."""
         self._worst_release = max(self._worst_release, float(costs.max(initial=0.0)))
-        self._each_release &= within(costs, seen.epsilons if seen.blocks is None else seen.blocks.levels)
+        self._each_release &= within(costs, levels)
         if self.setting.budget.span is not None:
-            inside = None if seen.blocks is None else seen.blocks.places > 0
             self._look_back(users, costs, times, self.setting.budget.span, inside)
 
     def _compare(self, claimed: Floats | None, used: Floats) -> None:
@@ -242,7 +274,7 @@ class Audit:
             self._epsilons = bool(same.all()) and self._epsilons is not False
 
     def _look_back(
-        self, users: Sequence[Hashable], costs: Floats, times: Floats | None, span: float, inside: Mask | None
+        self, users: Sequence[Hashable], costs: Floats, times: Floats | None, span: float, inside: Mask
     ) -> None:
         """The largest sum of realised costs in any window, by a queue of its own for each user.
 
@@ -252,7 +284,7 @@ class Audit:
             recent = self._recent.setdefault(user, deque())
             count = self._counts[user] = self._counts.get(user, -1) + 1
             now = float(count) if self.setting.budget.seconds is None or times is None else float(times[k])
-            if inside is not None and inside[k] and recent:
+            if inside[k] and recent:
                 recent.pop()
             recent.append((now, float(costs[k])))
             while now - recent[0][0] >= span:
@@ -266,8 +298,10 @@ class Audit:
         check: ModelCheck = NOT_ASKED,
     ) -> Report:
         """Everything found so far; `unchanged` and `check` are what the caller knows of the file."""
-        accounts = self._streams.accounts()
-        setting, leaked, budget = self.setting, accounts.leakage, self.setting.budget
+        users, setting, budget = list(self._index), self.setting, self.setting.budget
+        state = self._followed.state.take(slice(len(users)))
+        leaked, (most, least) = state.account.worst, (state.account.most, state.account.least)
+        accounts = SimpleNamespace(most=most, least=least, ldp=state.ldp)
         worst = int(leaked.argmax())
         promised = [secret.total for secret in setting.secrets]
         asked = [None] * (len(self._secrets) - len(promised))
@@ -276,21 +310,21 @@ class Audit:
         risk = Risk.of(setting, accounts, disclosed, doubts=check.doubts, support=check.support, undone=check.rejection)
         composed = None
         if setting.mechanism.sound and not (budget.limited or setting.unbounded):
-            composed = compose(setting.epsilon, -(-int(accounts.events.max()) // setting.policy.block), delta)
+            composed = compose(setting.epsilon, -(-int(state.steps.max()) // setting.policy.block), delta)
         return Report(
-            users=len(accounts.users),
+            users=len(users),
             releases=self._releases,
             held=self._held,
             leakage=float(leaked[worst]),
-            most=float(accounts.most[worst]),
-            least=float(accounts.least[worst]),
-            worst_user=accounts.users[worst],
-            composition=float(accounts.epsilon_spent.max()),
+            most=float(most[worst]),
+            least=float(least[worst]),
+            worst_user=users[worst],
+            composition=float(state.spent.max()),
             worst_release=self._worst_release,
             worst_window=None if budget.per_window is None else self._worst_window,
-            ldp=float(accounts.ldp.max()),
+            ldp=float(state.ldp.max()),
             each_release=self._promised(self._each_release),
-            each_stream=self._promised(within(leaked, accounts.epsilon_spent)),
+            each_stream=self._promised(within(leaked, state.spent)),
             total=_kept(leaked[worst], budget.exact_total),
             window=_kept(self._worst_window, budget.per_window),
             epsilons=self._epsilons,
@@ -299,7 +333,7 @@ class Audit:
             values=self._values,
             batch=setting.batch,
             exact=not setting.in_batches,
-            ldp_total=_kept(float(accounts.ldp.max()), budget.ldp_total),
+            ldp_total=_kept(float(state.ldp.max()), budget.ldp_total),
             secrets=disclosed,
             declared=all(checks) if checks else None,
             whole_sequence=setting.whole_sequence,

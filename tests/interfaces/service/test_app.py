@@ -17,7 +17,7 @@ from seqveil.core.alphabet import Alphabet
 from seqveil.core.errors import InputError
 from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
-from seqveil.engine.stream import UNKNOWN
+from seqveil.engine.stream import UNKNOWN, State, observe
 from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.events import Wording
 from seqveil.interfaces.service.messages import REASONS
@@ -270,9 +270,10 @@ def test_an_account_comes_with_the_terms_that_really_run(tmp_path, key):
         assert found["terms"]["side_information"] == ("inf" if key else 0.0)
         assert found["terms"]["model"] == terms.model.fingerprint
         own, values = terms if key else terms.by_symbol, [row["value"] for row in found["releases"]]
-        twin = CodeStreams(own)
-        twin.observe(["ann"] * 2, [WORDS.index(value) for value in values])
-        assert found["account"]["secrets"][0]["log_odds"] == twin.account("ann").secrets[0].log_odds
+        state = State.start(own)
+        for value in values:
+            _, state = observe(own, state, np.array([WORDS.index(value)]))
+        assert found["account"]["secrets"][0]["log_odds"] == state.trackers[0].worst()[0].log_odds
 
 
 @pytest.mark.slow
