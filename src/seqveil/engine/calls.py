@@ -25,7 +25,6 @@ from seqveil.engine.store import (
     NEW,
     Entry,
     Erased,
-    InBlocks,
     Path,
     Releases,
     StateStore,
@@ -344,9 +343,8 @@ def nothing_yet(terms: Terms, seqs: Ints) -> Releases:
     """Releases of events with these numbers before any is made."""
     count = seqs.size
     sent: list[tuple[Path, Ints] | None] | None = [None] * count if terms.in_batches else None
-    blocks = InBlocks(np.full(count, -1), np.full(count, -1), np.zeros(count)) if terms.in_blocks else None
     drawn = np.full(count, REFUSED), seqs, np.zeros(count), np.zeros(count, bool), np.full(count, np.nan)
-    return Releases(*drawn, sent, None, blocks)
+    return Releases(*drawn, sent, None, terms.in_blocks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -421,9 +419,6 @@ class Call:
                 noted.leakages[at] = larger_side(sent.most, sent.least)
             return
         noted.codes[at], noted.epsilons[at] = made.codes, made.epsilons
-        if noted.blocks is not None:
-            here, run = noted.blocks, made.running
-            here.numbers[at], here.places[at], here.levels[at] = run.numbers, made.places, run.levels
 
     def _step(self, state: State, at: Places, randomness: Randomness) -> tuple[Any, State]:
         """One symbol of each of these users; or a batch of one of them, with its ε before it."""
