@@ -64,9 +64,13 @@ class Live:
 
     def __init__(self, history: Sequence[Terms], store: StateStore, memory: int) -> None:
         self._history, self._setting, self._store = history, history[-1], store
-        width = len(packing.pack(State.start(self._setting), 0.0))
+        sizes: list[int] = []
+        State.start(self._setting).mapped(lambda part: sizes.append(part.nbytes))
+        width = sum(sizes)
+        if self._setting.trackers is not None:  # whose accounts grow to about twice as much
+            width += 2 * packing.account_numbers(self._setting.trackers).nbytes
         self._epoch = packing.epoch_of(store.salt) if store.durable else 0.0
-        self._room = max(1, memory // (3 * width + BESIDE)) if store.durable else sys.maxsize
+        self._room = max(1, memory // (2 * width + BESIDE)) if store.durable else sys.maxsize
         self.together = max(1, LARGE // width)  # users who take a step at once
         self.state = State.start(self._setting, 0)
         self._ids, self._released = np.zeros(0, np.int64), np.zeros(0, np.int64)
