@@ -25,7 +25,6 @@ from seqveil.engine.store import (
     NEW,
     Entry,
     Erased,
-    InBlocks,
     Path,
     Releases,
     StateStore,
@@ -65,9 +64,13 @@ class Live:
 
     def __init__(self, history: Sequence[Terms], store: StateStore, memory: int) -> None:
         self._history, self._setting, self._store = history, history[-1], store
-        width = len(packing.pack(State.start(self._setting), 0.0))
+        sizes: list[int] = []
+        State.start(self._setting).mapped(lambda part: sizes.append(part.nbytes))
+        width = sum(sizes)
+        if self._setting.trackers is not None:  # whose accounts grow to about twice as much
+            width += 2 * packing.account_numbers(self._setting.trackers).nbytes
         self._epoch = packing.epoch_of(store.salt) if store.durable else 0.0
-        self._room = max(1, memory // (3 * width + BESIDE)) if store.durable else sys.maxsize
+        self._room = max(1, memory // (2 * width + BESIDE)) if store.durable else sys.maxsize
         self.together = max(1, LARGE // width)  # users who take a step at once
         self.state = State.start(self._setting, 0)
         self._ids, self._released = np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -344,9 +347,8 @@ def nothing_yet(terms: Terms, seqs: Ints) -> Releases:
     """Releases of events with these numbers before any is made."""
     count = seqs.size
     sent: list[tuple[Path, Ints] | None] | None = [None] * count if terms.in_batches else None
-    blocks = InBlocks(np.full(count, -1), np.full(count, -1), np.zeros(count)) if terms.in_blocks else None
     drawn = np.full(count, REFUSED), seqs, np.zeros(count), np.zeros(count, bool), np.full(count, np.nan)
-    return Releases(*drawn, sent, None, blocks)
+    return Releases(*drawn, sent, None, terms.in_blocks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -421,9 +423,6 @@ class Call:
                 noted.leakages[at] = larger_side(sent.most, sent.least)
             return
         noted.codes[at], noted.epsilons[at] = made.codes, made.epsilons
-        if noted.blocks is not None:
-            here, run = noted.blocks, made.running
-            here.numbers[at], here.places[at], here.levels[at] = run.numbers, made.places, run.levels
 
     def _step(self, state: State, at: Places, randomness: Randomness) -> tuple[Any, State]:
         """One symbol of each of these users; or a batch of one of them, with its ε before it."""

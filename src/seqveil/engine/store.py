@@ -21,6 +21,7 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import larger_side
 from seqveil.core.randomness import User
 from seqveil.core.words import DisclosedSecret, Risk
+from seqveil.engine.blocks import HELD
 from seqveil.engine.stream import REFUSED, Mask
 
 if TYPE_CHECKING:
@@ -35,16 +36,6 @@ EARLIER = -4  # the code of an event that was released before, where the store d
 
 
 @dataclass(frozen=True, eq=False)
-class InBlocks:
-    """Where events stand in blocks of their users' streams; -1 outside of any, and for a release that was there
-    before."""
-
-    numbers: Ints  # of the block, from 0
-    places: Ints  # of the event in it, from 0
-    levels: Floats  # the ε of the block
-
-
-@dataclass(frozen=True, eq=False)
 class Releases:
     """What events were released as, in their order. An event is one symbol, whose path is its code, or a batch."""
 
@@ -52,12 +43,12 @@ class Releases:
     # the event's place was given up before, EARLIER, and in the `made` of an error REFUSED
     codes: Ints
     seqs: Ints  # the sequence number of each event
-    epsilons: Floats
+    epsilons: Floats  # of events that share one, at the first; HELD outside of any block
     replayed: Mask  # whether the release was there already
     leakages: Floats  # what each batch disclosed by itself
     sent: list[tuple[Path, Ints] | None] | None  # the path and the reproduction of each batch; None for single symbols
     alphabet: Symbols | None = None  # what the codes stand for, where that is known
-    blocks: InBlocks | None = None  # where events share an ε
+    in_blocks: bool = False  # whether events share an ε
 
     def __len__(self) -> int:
         return self.codes.size
@@ -70,8 +61,7 @@ class Releases:
     @property
     def held(self) -> Mask:
         """Which releases only repeat the best guess, because the budget is gone."""
-        shared = self.epsilons if self.blocks is None else self.blocks.levels
-        return (self.codes >= 0) & (shared == 0)
+        return (self.codes >= 0) & (self.epsilons == (HELD if self.in_blocks else 0.0))
 
     @property
     def paths(self) -> list[Path | None]:
