@@ -59,10 +59,10 @@ class Guarded:
 
 def asked(tracker: SecretTracker) -> Guarded:
     """What all live windows of a secret ask of the next kernel; symbols the belief rules out ask for nothing."""
-    total, present = tracker.masses.sum(1, keepdims=True), tracker.masses.sum(2)
+    masses, records = tracker.masses[0], tracker.live[0]
+    total, present = masses.sum(1, keepdims=True), masses.sum(2)
     present = (present / np.maximum(present.sum(1, keepdims=True), 1e-300))[:, :, None]
-    weights = np.where(total > 0, tracker.masses / np.where(total > 0, total, 1.0), present)
-    records = tracker.records[0]
+    weights = np.where(total > 0, masses / np.where(total > 0, total, 1.0), present)
     return Guarded(records.index, weights, records.prior, tracker.ahead.aim, tracker.secret.sides, 0.0)
 
 

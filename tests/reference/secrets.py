@@ -99,8 +99,8 @@ def kept_kernel(trackers, table: np.ndarray) -> np.ndarray:
 
     With β of several models there are several marginals; the first model's is mixed in, which keeps all.
     """
-    rows = [(tracker.belief, asked(tracker).linear()) for row in trackers.rows for tracker in row]
-    constant = trackers.rows[0][0].belief @ table
+    rows = [(tracker.belief[0], asked(tracker).linear()) for row in trackers.rows for tracker in row]
+    constant = trackers.rows[0][0].belief[0] @ table
 
     def broken(share: float) -> bool:
         mixed = (1 - share) * table + share * constant

@@ -127,7 +127,7 @@ def returned(setting: Terms, row: UserRow, erased: Stored | None) -> State:
 
 def account_numbers(trackers: SecretTrackers) -> Floats:
     """All that changes of the accounts of one user."""
-    users = trackers.users.take([trackers.row])
+    users = trackers.alone
     each = (tracked for row in users.rows for tracked in row)
     parts = [users.forgot, *(part for one in each for name in CHANGING for part in _numbers(getattr(one, name)))]
     return np.concatenate(parts).astype(np.float64, copy=False)

@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from seqveil.core import words
 from seqveil.core.alphabet import WITHHELD
 from seqveil.core.distortion import hamming
-from seqveil.core.errors import DataError
+from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.core.secrets.account import TrackedUsers, together
 from seqveil.core.secrets.pools import IMPOSSIBLE, LEFT
 from seqveil.core.secrets.solving import guarded, released
-from seqveil.core.secrets.tables import Bounds, Dial, GuardingTable
+from seqveil.core.secrets.tables import WRITABLE, Bounds, Dial, GuardingTable
 from seqveil.engine.policy import Terms
 
 NOTHING = -1  # the code of a release that was not made, because the budget is spent and the policy says stop
@@ -57,7 +57,12 @@ def guarded_table(setting: Terms, trackers: SecretTrackers) -> GuardingTable:
     [0, 1]
     """
     trackers.check_room()
-    return _table(setting, trackers.users.take([trackers.row]), dial_of(setting, trackers.forgot >= 0))
+    dial = dial_of(setting, trackers.forgot >= 0)
+    if setting.in_closed_form and dial.n**2 * dial.rows > WRITABLE:
+        raise InputError(
+            f"a table of {dial.n * dial.rows} × {dial.n} weights is too large to write out; release without it"
+        )
+    return _table(setting, trackers.alone, dial)
 
 
 def _table(setting: Terms, user: TrackedUsers, dial: Dial) -> GuardingTable:

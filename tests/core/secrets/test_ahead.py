@@ -208,7 +208,7 @@ def test_guarded_streams_go_on_where_a_type_is_ruled_out():
         _, state = stream.observe(setting, state, np.array([code if code in outputs else int(outputs[0])]))
     tracker = state.trackers[0].rows[0][0]
     assert tracker.worst.worst() <= 0.5
-    assert tracker.belief == pytest.approx(state.states[0].reshape(2, 3).clip(0).sum(0))
+    assert tracker.belief.reshape(-1, 3).sum(0) == pytest.approx(state.states[0].reshape(2, 3).clip(0).sum(0))
 
 
 @pytest.mark.slow
@@ -224,7 +224,7 @@ def test_a_symbol_that_began_faint_may_be_released(least, sides):
             assert session.release(symbol) in range(3)
             tracker = session.trackers.rows[0][0]
             assert tracker.belief.sum() == pytest.approx(1.0)
-            assert tracker.belief == pytest.approx(session.belief, abs=1e-9)
+            assert tracker.belief.reshape(-1, 3).sum(0) == pytest.approx(session.belief, abs=1e-9)
             assert tracker.worst.highest <= 0.5
 
 

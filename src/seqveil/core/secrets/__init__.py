@@ -9,7 +9,7 @@
 True
 """
 
-from seqveil.core.secrets.account import SecretTracker, SecretTrackers, WindowAccount
+from seqveil.core.secrets.account import SecretTracker, SecretTrackers
 from seqveil.core.secrets.automaton import Automaton
 from seqveil.core.secrets.declared import (
     Secret,
@@ -24,6 +24,7 @@ from seqveil.core.secrets.declared import (
     trait,
     zone,
 )  # fmt: skip
+from seqveil.core.secrets.windows import WindowAccount
 
 __all__ = [
     "Automaton",

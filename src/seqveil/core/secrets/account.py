@@ -8,23 +8,18 @@ Pr(v, Z = z | y_<k) = Σ over states s that show x of b h_v, and after a release
     log B = log [Σ_z Pr(E, z | y_<k) Q(y|z) / π] - log [Σ_z Pr(not E, z | y_<k) Q(y|z) / (1-π)],
 
 which telescopes to log Pr(y_1..t | E)/Pr(y_1..t | not E): one number a window, exact, and only what was released is
-charged.
+charged. A constant kernel leaves every window's odds as they are, so whatever happened, the next step can keep all.
 
 *Memory.* Kernels may have rows by (x, m), where m is where the raw stream stands in the automata of those declared
 secrets whose windows are in progress (`Automata`). Every distribution here is over m too. Without memory there is one.
 
-*Inside the box, a constant kernel stays there*: it leaves the distribution of the whole stream, hence every window's
-odds, as they are. So whatever happened, the next step can keep every live window at once, also all "first T events" of
-a stream that may end at any time; nothing ever has to stop.
-
 *Retired* is a window that is over once |log B| + r ≤ ε, r = max over (m, s) of |log Pr(m, s|E, y)/Pr(m, s|not E, y)|
-for the next event: all later releases together depend on E through that state and what later kernels may read, and a
-ratio of averages lies between the extreme ratios. *Watched* is a coming window by the same rule read backwards
-(`ahead.Ahead.lead`), through the state alone: what came before it enters it by no other way. All distributions are kept
-as `filtering` keeps them.
+for the next event. *Watched* is a coming window by the same rule read backwards (`ahead.Ahead.lead`), through the state
+alone: what came before it enters it by no other way. docs/theory.md, sections 18 and 20, has the proofs. All
+distributions are kept as `filtering` keeps them.
 
-*Many users.* Those at the same event stand in arrays, one row a user (`TrackedUsers`); a `SecretTrackers` is one row.
-Every sum is taken in the same order however many rows there are, so nobody's account depends on who else is in a call.
+Users at the same event stand in arrays, one row a user, and a `SecretTrackers` is one row. Every sum is taken in the
+same order however many rows there are, so nobody's account depends on who else is in a call.
 """
 
 from __future__ import annotations
@@ -44,143 +39,11 @@ from seqveil.core.kernel import UNIT, Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets.ahead import MARGIN, Ahead, ahead
 from seqveil.core.secrets.declared import Secret
+from seqveil.core.secrets.windows import Mask, WindowAccount, WindowRecords, log_odds, reach
 
 ROWS = 8  # the most that is remembered of a raw stream: beyond so many states of the automata rows go by symbol alone
 TOGETHER = 2_000_000  # numbers of the weights of users who are worked on together
-BY_USER = ("now", "ended", "records", "current", "gone", "disclosed_all")  # of a `TrackedSecret`
-Mask = NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class WindowAccount:
-    """What the releases so far tell about one window.
-
-    `log_odds` is log B (for a joint secret the log of the largest ratio Pr(y|v)/Pr(y|v')); `lowest` and `highest` are
-    its extremes over all times so far, the beginning (0) included, rounded outward. `prior` and `posterior` are Pr(E)
-    (a tuple of all values' for a joint secret). Of a stream that may end at any time, they are the extremes over all
-    windows that end with an event so far or with a later one.
-    """
-
-    first: int  # number of its first event, from 0
-    events: int
-    prior: Any
-    posterior: Any
-    log_odds: float
-    lowest: float
-    highest: float
-
-    def worst(self, sides: str = "both") -> float:
-        """The largest |log B| so far, or on one side the largest log B."""
-        return self.highest if sides == "up" else max(self.highest, -self.lowest)
-
-
-@dataclass(frozen=True, eq=False)
-class WindowRecords:
-    """Windows of B users, (B, W): number (-1: none), prior and posterior (B, W, V), log odds and their extremes."""
-
-    index: Ints
-    prior: Floats
-    posterior: Floats
-    odds: Floats
-    lowest: Floats
-    highest: Floats
-
-    @classmethod
-    def fresh(cls, index: Ints, prior: Floats, users: int, disclosed: float = 0.0) -> WindowRecords:
-        """Windows (W,) about which at most `disclosed` was disclosed, of so many users."""
-        shape = users, index.size
-        every = np.broadcast_to(prior, (*shape, prior.shape[1]))
-        zeros = np.zeros(shape)
-        return cls(np.broadcast_to(index, shape), every, every, zeros, zeros - disclosed, zeros + disclosed)
-
-    @classmethod
-    def coming(cls, plan: Ahead, unseen: Floats, states: Floats, step: int, begin: int, error: float) -> WindowRecords:
-        """Windows number `begin` and on that are watched from this event on.
-
-        `states` (B, S) is the distribution of the event's state after the releases, `unseen` the same without them.
-        """
-        index = np.arange(begin, plan.furthest(step) + 1)
-        waits = (index * plan.length - plan.offset - step).tolist()
-        tables = [plan.at_first if wait < 0 else plan.before.at(wait) for wait in waits]  # <0: in progress
-        prior = np.array([(table * unseen).sum(1) for table in tables]).reshape(-1, plan.values)
-        found = cls.fresh(index, prior, len(states), plan.untracked if step else 0.0)
-        if step and len(tables):
-            found = found.after(np.stack([(states[:, None] * table).sum(2) for table in tables], 1), error)
-        return found[:, (prior > 0).sum(1) > 1]  # of others nothing can be disclosed
-
-    def __getitem__(self, key: Any) -> WindowRecords:
-        """Of some users, or with a second key some windows of all."""
-        return WindowRecords(*(part[key] for part in vars(self).values()))
-
-    def and_then(self, *others: WindowRecords, axis: int = 1) -> WindowRecords:
-        """These windows, then those; with `axis` 0 these users, then those."""
-        parts = zip(*(vars(each).values() for each in (self, *others)), strict=True)
-        return WindowRecords(*(np.concatenate(each, axis=axis) for each in parts))
-
-    def worst(self, sides: str) -> WindowRecords:
-        """The one of each user about which most was disclosed, the first of several: (B, 1); -1 of none."""
-        size = self.highest if sides == "up" else np.maximum(self.highest, -self.lowest)
-        place = np.where(self.index >= 0, size, -np.inf).argmax(1)
-        return self[np.arange(len(place))[:, None], place[:, None]]
-
-    def after(self, posterior: Floats, error: float, disclosed_all: Mask | bool = False) -> WindowRecords:
-        """The records after a release that moved the windows' distributions to `posterior`."""
-        odds = log_odds(posterior, self.prior)
-        room = np.where(np.isinf(odds), 0.0, error + 8 * UNIT * np.abs(odds))  # by which they may be off
-        low, high = np.minimum(self.lowest, odds - room), np.maximum(self.highest, odds + room)
-        if np.any(disclosed_all):
-            everything = np.asarray(disclosed_all)[..., None]
-            low, high = np.where(everything, -np.inf, low), np.where(everything, np.inf, high)
-        return WindowRecords(self.index, self.prior, posterior, odds, low, high)
-
-    def widened(self, down: Floats, up: Floats) -> WindowRecords:
-        """With the extremes moved by what later releases can still tell, either way."""
-        known = np.isinf(self.odds)
-        low = np.minimum(self.lowest, self.odds - np.where(known, 0.0, down))
-        high = np.maximum(self.highest, self.odds + np.where(known, 0.0, up))
-        return replace(self, lowest=low, highest=high)
-
-    def accounts(self, plan: Ahead) -> tuple[WindowAccount, ...]:
-        """Those of the first user, each as an object to look at."""
-        found = []
-        for index, prior, posterior, *odds in zip(*(part[0].tolist() for part in vars(self).values()), strict=True):
-            shares = (prior[1], posterior[1]) if plan.values == 2 else (tuple(prior), tuple(posterior))
-            found += [WindowAccount(*plan.span(index), *shares, *odds)] if index >= 0 else []
-        return tuple(found)
-
-
-def log_odds(posterior: Floats, prior: Floats) -> Floats:
-    """log B of every window; with more than two values the log of the largest ratio Pr(y|v)/Pr(y|v'): (…, V) → (…).
-
-    >>> log_odds(np.array([[0.25, 0.75]]), np.array([[0.5, 0.5]])).round(4).tolist()
-    [1.0986]
-    """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log(posterior / prior)
-        two = prior.shape[-1] == 2
-        spread = logs[..., 1] - logs[..., 0] if two else _spread(logs, prior > 0, -1)
-    return np.where(np.isnan(spread), np.inf, spread)
-
-
-def reach(distributions: Floats, prior: Floats, sides: str) -> Floats:
-    """The most that later releases can move the odds of windows that are over, from distributions of (v, next state and
-    what later kernels read): (W, V, K) → (W,).
-
-    >>> reach(np.array([[[0.2, 0.2], [0.4, 0.2]]]), np.array([[0.5, 0.5]]), "both").round(4).tolist()
-    [0.4055]
-    """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = filtering.as_logs(distributions)
-        logs = logs - np.logaddexp.reduce(logs, axis=2, keepdims=True)
-        gap = logs[:, 1] - logs[:, 0] if sides == "up" else _spread(logs, (prior > 0)[:, :, None], 1)
-    gap[np.isnan(gap)] = -np.inf  # a state that neither value leads to
-    return np.asarray(gap.max(1))
-
-
-def _spread(logs: Floats, possible: Mask, axis: int) -> Floats:
-    """The largest difference between the values that can occur."""
-    most, least = np.where(possible, logs, -np.inf), np.where(possible, logs, np.inf)
-    return np.asarray(most.max(axis) - least.min(axis))
+BY_USER = ("now", "ended", "records", "current", "gone", "disclosed_all")  # of a `SecretTracker`
 
 
 class Automata:
@@ -250,9 +113,26 @@ def _gathered(distributions: Floats, target: Ints, size: int) -> Floats:
     return filtering.gathered(places.ravel(), distributions.ravel(), users * size * width).reshape(users, size, width)
 
 
-@dataclass(frozen=True, eq=False)
-class TrackedSecret:
-    """The accounts of one secret under one model, of B users after `step` releases; `observe` gives the next."""
+def _of_latest(name: str, says: str) -> Any:
+    """A number of the window that holds the latest event, as a property of `SecretTracker`."""
+    return property(lambda tracker: getattr(tracker.latest, name), doc=says)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SecretTracker:
+    """The accounts of one secret under one model, of B users after `step` releases; `observe` gives the next.
+
+    The figures of a single account (`log_odds`, `latest`, `worst`, …) are those of the first user.
+
+    >>> from seqveil.core.secrets.declared import ever
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> tracker = SecretTracker.start(model, ever(1, epsilon=0.5, window="first 3"))
+    >>> round(tracker.prior, 6), tracker.masses.round(6).tolist()
+    (0.595, [[[[0.405, 0.0], [0.095, 0.5]]]])
+    >>> disclosed = tracker.observe([0.25, 0.75])
+    >>> round(disclosed.log_odds, 4), round(disclosed.posterior, 4)
+    (0.9861, 0.7975)
+    """
 
     ahead: Ahead
     memory: Automata  # those that kernels may go by: M states
@@ -269,16 +149,19 @@ class TrackedSecret:
     kept: bool = False  # by a mechanism, within the secret's ε; else what is released is measured, and no promise made
 
     @classmethod
-    def start(cls, plan: Ahead, memory: Automata, kept: bool) -> TrackedSecret:
-        """One user before the first release."""
-        among = plan in memory.plans
-        automata = memory if among else Automata([*memory.plans, plan])
-        which, rows = automata.plans.index(plan), memory.size
-        model, unseen = plan.model, plan.model.initial
+    def start(
+        cls, model: MarkovModel, secret: Secret, kept: bool = False, place: int = 0, memory: Automata | None = None
+    ) -> SecretTracker:
+        """One user before the first release. `kept`: a mechanism keeps the secret; the account of a window that is over
+        is then closed, with a bound from above, as soon as it can no longer be broken. Else it stays open until later
+        releases can reveal nothing more. `place` is the slot of its week (or day) that the first event is in, for a
+        secret that follows the clock."""
+        plan, memory, unseen = _begun(model, secret, place), memory or Automata([]), model.initial
+        automata = memory if plan in memory.plans else Automata([*memory.plans, plan])
         now = np.zeros((1, automata.size, model.size))
         now[0, 0] = filtering.start(model, 1)[0]
         now = _gathered(now, automata.target(0), automata.size)
-        ended = np.zeros((1, 0, plan.values, rows, model.size))
+        ended = np.zeros((1, 0, plan.values, memory.size, model.size))
         live = WindowRecords.coming(plan, unseen, unseen[None], 0, 0, 0.0)
         if plan.family:
             live = live[:, :0]
@@ -286,6 +169,7 @@ class TrackedSecret:
             ended = (plan.at_start[:, None] * now[:, None])[:, None]
         first, nobody = live[:, live.index[0] == plan.holding(0)], np.zeros(1, bool)
         nothing = WindowRecords.fresh(np.full(1, -1), np.full((1, plan.values), 1.0 / plan.values), 1)
+        which = automata.plans.index(plan)
         made = cls(plan, memory, automata, which, 0, now, unseen, ended, live, first, nothing, nobody, kept)
         return made if len(first.index[0]) else replace(made, current=made._known_before(1))
 
@@ -314,7 +198,8 @@ class TrackedSecret:
         """Distributions (…, M, S) of states as distributions (…, Z) of sources, symbols that are remembered alike
         together: z = n·m + x."""
         model, (*shape, _) = self.ahead.model, distributions.shape
-        found = filtering.symbols(model, distributions.reshape(-1, model.size))
+        flat = distributions.reshape(-1, model.size)
+        found = filtering.symbols(model, flat) if flat.size else np.zeros((0, model.n))
         return found.reshape(*shape[:-1], shape[-1] * model.n)
 
     @cached_property
@@ -326,6 +211,8 @@ class TrackedSecret:
     def masses(self) -> Floats:
         """Pr(v, Z_k = z | y_<k) for every live window, over, in progress or coming: (B, W, V, Z)."""
         plan, over = self.ahead, self.ended.shape[1]
+        if plan.family:
+            return self.family_masses(self._open)
         left = plan.left(self.records.index[:, over:].max(0, initial=-1), self.step)
         coming = left >= plan.length
         waits = (left[coming] - plan.length + 1).tolist()
@@ -335,8 +222,7 @@ class TrackedSecret:
 
     def family_masses(self, windows: Ints) -> Floats:
         """Pr(v, Z_k = z | y_<k) for windows "the first T events" (W,): (B, W, V, Z)."""
-        places = np.arange(self.automata.size)[:, None] // self._each * self.ahead.model.n + self.ahead.model.newest
-        return self.ahead.by_source(filtering.clear(self.now), self._own, places, windows - self.step - 1)
+        return self._shown(np.concatenate([self.ended, *self._within(windows - self.step - 1)], axis=1))
 
     def _within(self, left: Ints) -> Iterator[Floats]:
         """Distributions (B, L, V, M, S) of windows in progress that have so many events left."""
@@ -357,7 +243,12 @@ class TrackedSecret:
         """Relative error, from above, of any ratio of two probabilities now."""
         return self.rows * self.ahead.error(self.step)
 
-    def observe(self, columns: Floats) -> TrackedSecret:
+    def observe(self, column: ArrayLike) -> SecretTracker:
+        """The account after a release y with `column` = Q(y|·) (n,), of any mechanism; only proportions matter."""
+        self.check_room()
+        return self.after(scaled([column], self.rows, self.ahead.model.n))
+
+    def after(self, columns: Floats) -> SecretTracker:
         """The accounts after releases with these columns Q(y|·) (B, M, n), each with 1 as its largest number."""
         plan, flat = self.ahead, columns.reshape(len(columns), -1)
         marginal = (self.belief * flat).sum(1)
@@ -402,7 +293,7 @@ class TrackedSecret:
         prior = plan.family_priors[self.step] if plan.family else (plan.at_start * self.unseen).sum(1)
         return WindowRecords.fresh(window, prior[None], users)
 
-    def _moved(self, columns: Floats, ruled_out: Mask) -> TrackedSecret:
+    def _moved(self, columns: Floats, ruled_out: Mask) -> SecretTracker:
         """One event on: condition every distribution on the release, then step the chain; windows end and begin."""
         plan, model, users = self.ahead, self.ahead.model, len(self.now)
         distributions = np.concatenate([self.now, self.ended.reshape(users, -1, model.size)], axis=1)
@@ -430,7 +321,7 @@ class TrackedSecret:
         made = replace(self, step=step, now=now, ended=ended)
         return made._with_coming(plan.furthest(self.step) + 1) if plan.repeats else made
 
-    def _with_coming(self, begin: int) -> TrackedSecret:
+    def _with_coming(self, begin: int) -> SecretTracker:
         """With the windows, number `begin` and on, that are watched from now on."""
         unseen, states = self.ahead.model.advance(self.unseen[None])[0], np.add.reduce(self.states, 1)
         coming = WindowRecords.coming(self.ahead, unseen, states, self.step, begin, self.error)
@@ -444,7 +335,7 @@ class TrackedSecret:
         target = labels * self.rows + np.arange(labels.size) // self._each
         return _gathered(now, target[:, None], size).reshape(len(now), -1, self.rows, now.shape[2])
 
-    def _retired(self) -> TrackedSecret:
+    def _retired(self) -> SecretTracker:
         """Without windows that are over and that no later release can break; an only one keeps its account."""
         users, count = self.ended.shape[:2]
         if not count or not self.ahead.repeats:
@@ -468,12 +359,12 @@ class TrackedSecret:
         ended = np.where((index < 0)[:, :, None, None, None], 0.0, self.ended)  # which bounds nothing
         return replace(self, ended=ended[:, kept[:count]], records=found, gone=gone)
 
-    def take(self, rows: Any) -> TrackedSecret:
+    def take(self, rows: Any) -> SecretTracker:
         """Of some users."""
         return replace(self, **{name: getattr(self, name)[rows] for name in BY_USER})
 
     @staticmethod
-    def joined(parts: Sequence[TrackedSecret]) -> TrackedSecret:
+    def joined(parts: Sequence[SecretTracker]) -> SecretTracker:
         """All users of several, who stand at the same event; with room for as many windows that are over as any has."""
         most, wide = max(part.ended.shape[1] for part in parts), []
         for part in parts:
@@ -491,73 +382,10 @@ class TrackedSecret:
             found[name] = np.concatenate([first, *others]) if arrays else first.and_then(*others, axis=0)
         return replace(parts[0], **found)
 
-
-def _of_latest(name: str, says: str) -> Any:
-    """A number of the window that holds the latest event, as a property of `SecretTracker`."""
-    return property(lambda tracker: getattr(tracker.latest, name), doc=says)
-
-
-class SecretTracker:
-    """The account of one secret under one model, of one user; `observe` gives the next.
-
-    >>> from seqveil.core.secrets.declared import ever
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> tracker = SecretTracker.start(model, ever(1, epsilon=0.5, window="first 3"))
-    >>> round(tracker.prior, 6), tracker.masses.round(6).tolist()
-    (0.595, [[[0.405, 0.0], [0.095, 0.5]]])
-    >>> disclosed = tracker.observe([0.25, 0.75])
-    >>> round(disclosed.log_odds, 4), round(disclosed.posterior, 4)
-    (0.9861, 0.7975)
-    """
-
-    __slots__ = ("_row", "_users")
-
-    def __init__(self, users: TrackedSecret, row: int = 0) -> None:
-        self._users, self._row = users, row
-
-    @classmethod
-    def start(cls, model: MarkovModel, secret: Secret, kept: bool = False, place: int = 0) -> SecretTracker:
-        """Before the first release. `kept`: a mechanism keeps the secret; the account of a window that is over is then
-        closed, with a bound from above, as soon as it can no longer be broken. Else it stays open until later releases
-        can reveal nothing more. `place` is the slot of its week (or day) that the first event is in, for a secret that
-        follows the clock."""
-        return cls(TrackedSecret.start(_begun(model, secret, place), Automata([]), kept))
-
-    def observe(self, column: ArrayLike) -> SecretTracker:
-        """The account after a release y with `column` = Q(y|·) (n,), of any mechanism; only proportions matter."""
-        self.check_room()
-        alone = self._users.take([self._row])
-        return SecretTracker(alone.observe(scaled([column], alone.rows, self.model.n)))
-
-    @property
-    def ahead(self) -> Ahead:
-        """What follows from model and secret alone."""
-        return self._users.ahead
-
-    @property
-    def step(self) -> int:
-        """How many releases there were."""
-        return self._users.step
-
     @property
     def secret(self) -> Secret:
         """What is watched."""
         return self.ahead.secret
-
-    @property
-    def model(self) -> MarkovModel:
-        """The model the observer believes."""
-        return self.ahead.model
-
-    @property
-    def kept(self) -> bool:
-        """Whether a mechanism keeps the secret."""
-        return self._users.kept
-
-    @property
-    def belief(self) -> Floats:
-        """β(x) = Pr(X_k = x | y_<k): (n,)."""
-        return np.add.reduce(self._users.belief[self._row].reshape(-1, self.model.n), 0)
 
     @property
     def _open(self) -> Ints:
@@ -565,28 +393,19 @@ class SecretTracker:
         return self.ahead.open[self.ahead.open > self.step]
 
     @property
-    def masses(self) -> Floats:
-        """Pr(v, Z_k = z | y_<k) for every live window, over, in progress or coming: (W, V, Z)."""
-        if self.ahead.family:
-            return self._users.take([self._row]).family_masses(self._open)[0]
-        return self._users.masses[self._row][self._users.records.index[self._row] >= 0]
-
-    @property
-    def records(self) -> WindowRecords:
-        """Of the live windows: number (1, W), prior and posterior (1, W, V), log odds and their extremes."""
-        if self.ahead.family:
-            current, windows = self._users.current[[self._row]], self._open
-            fresh = WindowRecords.fresh(windows, self.ahead.family_priors[windows - 1], 1)
-            extremes = (np.repeat(each, windows.size, 1) for each in (current.lowest, current.highest))
-            posterior = self.masses.sum(2)[None]
-            return WindowRecords(fresh.index, fresh.prior, posterior, log_odds(posterior, fresh.prior), *extremes)
-        found = self._users.records[[self._row]]
-        return found[:, found.index[0] >= 0]
+    def live(self) -> WindowRecords:
+        """The records of the live windows; those of a stream that may end at any time are made to be looked at."""
+        if not self.ahead.family:
+            return self.records
+        fresh = WindowRecords.fresh(self._open, self.ahead.family_priors[self._open - 1], len(self.now))
+        posterior, shape = self.masses.sum(3), fresh.odds.shape
+        low, high = (np.broadcast_to(each, shape) for each in (self.current.lowest, self.current.highest))
+        return WindowRecords(fresh.index, fresh.prior, posterior, log_odds(posterior, fresh.prior), low, high)
 
     @property
     def live_after_end(self) -> int:
         """How many windows are over and still live."""
-        return int((self._users.records.index[self._row, : self._users.ended.shape[1]] >= 0).sum())
+        return int((self.records.index[0, : self.ended.shape[1]] >= 0).sum())
 
     @property
     def in_first_window(self) -> bool:
@@ -616,18 +435,17 @@ class SecretTracker:
     @property
     def accounts(self) -> tuple[WindowAccount, ...]:
         """The account of every live window, in order."""
-        return self.records.accounts(self.ahead)
+        return self.live.accounts(self.ahead)
 
-    @property
+    @cached_property
     def latest(self) -> WindowAccount:
         """The account of the window that holds the latest event (of the first one, before any)."""
-        return self._users.current[[self._row]].accounts(self.ahead)[0]
+        return self.current.accounts(self.ahead)[0]
 
     @property
     def worst(self) -> WindowAccount:
         """The account of the window most was disclosed about, live or not."""
-        gone, current = (part[[self._row]] for part in (self._users.gone, self._users.current))
-        return gone.and_then(current, self.records).worst(self.secret.sides).accounts(self.ahead)[0]
+        return self.gone.and_then(self.current, self.records).worst(self.secret.sides).accounts(self.ahead)[0]
 
     @property
     def epsilon(self) -> float | None:
@@ -679,26 +497,14 @@ def _begun(model: MarkovModel, secret: Secret, place: int) -> Ahead:
 class TrackedUsers:
     """The accounts of all secrets, under the models of all observers, of B users who stand at the same event."""
 
-    rows: tuple[tuple[TrackedSecret, ...], ...]  # one row a model, one column a secret
+    rows: tuple[tuple[SecretTracker, ...], ...]  # one row a model, one column a secret
     forgot: Ints  # (B,) the event from which kernels go by symbol alone, since nothing is remembered; -1: none
-
-    @classmethod
-    def start(
-        cls, models: Sequence[MarkovModel], secrets: Sequence[Secret], kept: bool, place: int, memory: Sequence[Secret]
-    ) -> TrackedUsers:
-        """One user before the first release; kernels may go by the automata of the secrets in `memory`."""
-        rows = []
-        for model in models:
-            automata = Automata([_begun(model, secret, place) for secret in memory])
-            plans = [_begun(model, secret, place) for secret in secrets]
-            rows.append(tuple(TrackedSecret.start(plan, automata, kept) for plan in plans))
-        return cls(tuple(rows), np.full(1, -1))
 
     def __len__(self) -> int:
         return len(self.forgot)
 
     @property
-    def own(self) -> tuple[TrackedSecret, ...]:
+    def own(self) -> tuple[SecretTracker, ...]:
         """The accounts under the stream's own model."""
         return self.rows[0]
 
@@ -725,7 +531,7 @@ class TrackedUsers:
     def observe(self, columns: Any) -> TrackedUsers:
         """The accounts after releases with these columns: (B, n) Q(y|x), or (B, Z) Q(y|x, m) with z = n·m + x."""
         given = scaled(columns, self.memories, self.n)
-        rows = tuple(tuple(one.observe(given) for one in row) for row in self.rows)
+        rows = tuple(tuple(one.after(given) for one in row) for row in self.rows)
         return TrackedUsers(rows, self.forgot)
 
     def forgetting(self, lost: Mask) -> TrackedUsers:
@@ -742,7 +548,7 @@ class TrackedUsers:
         if len(parts) == 1:
             return parts[0]
         columns = (zip(*rows, strict=True) for rows in zip(*(part.rows for part in parts), strict=True))
-        rows = tuple(tuple(TrackedSecret.joined(one) for one in row) for row in columns)
+        rows = tuple(tuple(SecretTracker.joined(one) for one in row) for row in columns)
         return cls(rows, np.concatenate([part.forgot for part in parts]))
 
     def each(self) -> NDArray[np.object_]:
@@ -756,7 +562,7 @@ class TrackedUsers:
         """True; refuses one event more than the promises were made for. Asked once of all users."""
         for row in self.rows:
             for one in row:
-                SecretTracker(one).check_room()
+                one.check_room()
         return True
 
     @property
@@ -819,7 +625,11 @@ class SecretTrackers:
             raise InputError("give at least one model and one secret, made for instance with secrets.ever; got others")
         if any(chain.alphabet != chains[0].alphabet for chain in chains):
             raise InputError("the models of several observers must share one alphabet; fit them with the same one")
-        self.users, self.row = TrackedUsers.start(chains, wanted, kept, place, memory), 0
+        rows = []
+        for chain in chains:
+            automata = Automata([_begun(chain, secret, place) for secret in memory])
+            rows.append(tuple(SecretTracker.start(chain, secret, kept, place, automata) for secret in wanted))
+        self.users, self.row = TrackedUsers(tuple(rows), np.full(1, -1)), 0
 
     @classmethod
     def of(cls, users: TrackedUsers, row: int = 0) -> SecretTrackers:
@@ -829,9 +639,14 @@ class SecretTrackers:
         return made
 
     @property
+    def alone(self) -> TrackedUsers:
+        """The accounts of this user alone."""
+        return self.users.take(slice(self.row, self.row + 1))
+
+    @property
     def rows(self) -> tuple[tuple[SecretTracker, ...], ...]:
         """The account of each secret under each model."""
-        return tuple(tuple(SecretTracker(one, self.row) for one in row) for row in self.users.rows)
+        return self.alone.rows
 
     @property
     def forgot(self) -> int:
@@ -841,7 +656,7 @@ class SecretTrackers:
     def observe(self, column: ArrayLike) -> SecretTrackers:
         """The accounts after a release with `column` = Q(y|·); these stay as they are."""
         self.check_room()
-        return SecretTrackers.of(self.users.take([self.row]).observe([column]))
+        return SecretTrackers.of(self.alone.observe([column]))
 
     def check_room(self) -> None:
         """Refuse one event more than the promises were made for, before anything is drawn."""

@@ -375,19 +375,6 @@ class Ahead:
             first[:, value] += now[:, state]
         return first / np.maximum(first.sum(1, keepdims=True), filtering.TINY), ratios
 
-    def by_source(self, joint: Floats, own: Ints, places: Ints, left: Ints) -> Floats:
-        """Sums of Pr(v | state) over distributions (B, R, S), by the source at `places` (R, S), for windows of a family
-        with so many events left (W,): (B, W, V, Z)."""
-        width, parts = int(places.max()) + 1, []
-        for begin, tables in self._laid(int(left.min(initial=0)), int(left.max(initial=-1)) + 1):
-            wanted = left[(left >= begin) & (left < begin + tables.shape[-1])] - begin
-            chosen = np.ascontiguousarray(tables[..., wanted])
-            sums = np.zeros((len(joint), self.values, width, wanted.size))
-            form(_by_source, len(joint))(joint, chosen, own, places, sums)
-            parts.append(sums)
-        none = np.zeros((len(joint), self.values, width, 0))
-        return np.ascontiguousarray(np.moveaxis(np.concatenate([none, *parts], axis=3), 3, 1))
-
     def error(self, step: int) -> float:
         """Relative error, from above, of any ratio of two probabilities of this secret after `step` releases.
 
@@ -456,20 +443,6 @@ def _extremes(joint: Any, tables: Any, own: Any, scales: Any, ratios: Any) -> No
                     ratio = most / least if least > 0.0 else np.inf
                     low, high = min(low, ratio), max(high, ratio)
             ratios[user, 0], ratios[user, 1] = low, high
-
-
-@compiled
-def _by_source(joint: Any, tables: Any, own: Any, places: Any, sums: Any) -> None:
-    """Fill in the sums (B, V, Z, W) of tables (V, A, S, W) over distributions (B, R, S), by source."""
-    part = np.zeros(sums.shape[3])
-    for user in range(len(joint)):
-        for v in range(len(tables)):
-            for r in range(joint.shape[1]):
-                for s in range(joint.shape[2]):
-                    chance = joint[user, r, s]
-                    if chance > 0.0:
-                        np.multiply(tables[v, own[r], s], chance, part)
-                        np.add(sums[user, v, places[r, s]], part, sums[user, v, places[r, s]])
 
 
 class Answered(Ahead):

@@ -718,6 +718,40 @@ def _dialled(cells: Any, own: Any, y: int, n: int, rows: int, ratio: float) -> b
 
 
 @compiled
+def _fill_column(
+    shares: Any, spread: Any, y: int, n: int, rows: int, parts: int, even: bool, big: Any, left: Any, here: Any,
+    column: Any,
+) -> bool:  # fmt: skip
+    """Fill in the integers (Z,) that all sources put on a label; whether any of them is not 0."""
+    used = False
+    for x in range(n):
+        rounded_at(shares, spread, x, y, n, rows, parts, even, here)
+        for m in range(rows):
+            z = m * n + x
+            cell = int(here[m]) + (left[z] if big[z] == y else 0)
+            cell += int(min(1.0, shares[z]) * ONE) if x == y else 0
+            column[z], used = cell, used or cell > 0
+    return used
+
+
+@compiled
+def write_each(
+    n: int, rows: int, noise: Any, ratio: float, turns: int, belief: Any, yes: Any, low: Any, high: Any, promised: Any,
+    columns: Any, found: Any,
+) -> None:  # fmt: skip
+    """`keeping` for each user, and the columns of all labels (n, Z); `found` how many parts the shares have."""
+    size = n * rows
+    shares, spread, here = reals((3 * turns + 1) * size), reals(3 * turns * n), reals(rows)
+    big, left = wholes(size), wholes(size)
+    for b in range(len(belief)):
+        found[b] = keeping(
+            n, rows, noise, ratio, turns, belief[b], yes[b], low[b], high[b], promised[b], shares, spread, big, left
+        )
+        for y in range(n if found[b] else 0):
+            _fill_column(shares, spread, y, n, rows, found[b], ratio < 1e300, big, left, here, columns[b][y])
+
+
+@compiled
 def release_each(
     n: int, rows: int, noise: Any, ratio: float, turns: int, belief: Any, yes: Any, low: Any, high: Any, promised: Any,
     sources: Any, uniforms: Any, given: Any, codes: Any, columns: Any, status: Any,
@@ -745,13 +779,5 @@ def release_each(
                     y += 1
                     rounded_at(shares, spread, z % n, y, n, rows, parts, even, here)
                     reached += int(here[z // n]) + (left[z] if big[z] == y else 0)
-        codes[b], status[b] = y, IMPOSSIBLE
-        for x in range(n):
-            rounded_at(shares, spread, x, y, n, rows, parts, even, here)
-            for m in range(rows):
-                source = m * n + x
-                cell = int(here[m]) + (left[source] if big[source] == y else 0)
-                cell += int(min(1.0, shares[source]) * ONE) if x == y else 0
-                columns[b][source] = cell
-                if cell > 0:
-                    status[b] = DONE
+        used = _fill_column(shares, spread, y, n, rows, parts, even, big, left, here, columns[b])
+        codes[b], status[b] = y, DONE if used else IMPOSSIBLE

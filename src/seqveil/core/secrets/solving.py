@@ -24,22 +24,20 @@ is the optimum of the two together. Where all that is dearer than one constant r
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from seqveil.core import programs
 from seqveil.core.alphabet import WITHHELD
-from seqveil.core.bulk import form, row_by_row
+from seqveil.core.bulk import row_by_row
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import GuaranteeError, InputError
 from seqveil.core.kernel import Floats, Ints, mix, usable
 from seqveil.core.mechanisms import optimal
-from seqveil.core.secrets import pools
 from seqveil.core.secrets.account import TrackedUsers
-from seqveil.core.secrets.pools import NEGLIGIBLE, ONE, keeping, release_each
+from seqveil.core.secrets.pools import NEGLIGIBLE, release_each, write_each
 from seqveil.core.secrets.tables import TURNS, WRITABLE, AskedOfUsers, Bounds, Dial, Draft, GuardingTable
 
 MIXES = (1e-9, 1e-7, 1e-5, 1e-3, 0.03)
@@ -80,7 +78,8 @@ def guarded(
     dial = Dial(bounds.belief.size) if dial is None else dial
     dial.check(bounds.belief.size)
     work = _Work(bounds, distortion, lies, epsilon, dial)
-    if lies and epsilon is None and (not len(bounds.aimed) or (distortion.is_hamming and bounds.boxes is not None)):
+    binary = bounds.boxes is not None or not len(bounds.aimed)
+    if lies and epsilon is None and distortion.is_hamming and binary:
         made = work.in_closed_form()
         if made is not None:
             return made
@@ -98,43 +97,22 @@ class _Work:
     dial: Dial
 
     def in_closed_form(self) -> GuardingTable | None:
-        """The closed form for one window after another (`pools.in_turn`), where its integers pass; those integers."""
-        bounds, dial, size, code = self.bounds, self.dial, self.bounds.belief.size, form(keeping)
-        boxes = bounds.boxes or (np.zeros((0, size)), np.zeros(0), np.zeros(0))
-        turns, whole = bounds.turns, np.zeros(size, np.int64)
-        filled = np.zeros((3 * turns + 1) * size), np.zeros(3 * turns * dial.n), whole, whole.copy()
-        arrays: tuple[Any, ...] = (dial.noise.ravel(), bounds.belief, *boxes, bounds.promised, *filled)
-        arrays = tuple(each.tolist() if code is keeping else np.ascontiguousarray(each) for each in arrays)
-        parts = code(dial.n, dial.rows, arrays[0], dial.ratio, turns, *arrays[1:])
-        if not parts:
+        """The closed form for one window after another (`pools.in_turn`), written out, where its integers pass."""
+        bounds, dial, size = self.bounds, self.dial, self.bounds.belief.size
+        if size * dial.n > WRITABLE:
             return None
-        made = self._from_shares(parts, *map(np.array, arrays[-4:]))
-        best = parts == 3 and (dial.rows <= 2 or math.isinf(dial.c))  # for one window alone, and it keeps the others
+        boxes = bounds.boxes or (np.zeros((0, size)), np.zeros(0), np.zeros(0))
+        columns, parts = np.zeros((1, dial.n, size), np.int64), np.zeros(1, np.int64)
+        numbers = dial.n, dial.rows, dial.noise.ravel(), dial.ratio, bounds.turns
+        given = [each[None] for each in (bounds.belief, *boxes, bounds.promised)]
+        row_by_row(write_each, numbers, given, (columns, parts))
+        if not parts[0]:
+            return None
+        used, nothing = np.flatnonzero(columns[0].any(1)), np.zeros(size, np.int64)
+        table = np.arange(size), nothing, np.arange(used.size), columns[0][used].T
+        made = GuardingTable(dial.n, used, *table, bounds.belief, self.distortion)
+        best = parts[0] == 3 and (dial.rows <= 2 or math.isinf(dial.c))  # for one window alone, and it keeps the others
         return replace(made, bound=made.error) if best else made
-
-    def _from_shares(self, parts: int, shares: Floats, spread: Floats, big: Ints, left: Ints) -> GuardingTable:
-        """The integers of the closed form (`pools.rounded_at`), a row for each kind of symbol and what is remembered:
-        symbols are of one kind if their sources have the same shares."""
-        n, rows = self.dial.n, self.dial.rows
-        distinct, first, of = np.unique(
-            shares[: (parts + 1) * n * rows].reshape(-1, n), axis=1, return_index=True, return_inverse=True
-        )
-        given = distinct.reshape(parts + 1, rows, -1)
-        weights = np.zeros((rows, first.size, n))
-        for part in range(parts):  # in the order of `pools`: the same bits
-            weights += given[part + 1, :, :, None] * spread[part * n : (part + 1) * n]
-        weights *= ONE
-        if math.isfinite(self.dial.ratio):
-            weights = np.where(weights.max(0) < pools.SMALL, weights.min(0), weights)
-        cells, truthful = weights.astype(np.int64), (given[0] * ONE).astype(np.int64)
-        cells[given[0] >= 1.0] = 0
-        sources = first + n * np.arange(rows)[:, None]
-        m, k = np.indices(sources.shape)
-        cells[m, k, big[sources]] += left[sources]
-        kinds = (of.ravel() + first.size * np.arange(rows)[:, None]).ravel()
-        used = np.flatnonzero(given[0][:, of.ravel()].any(0) | cells.any((0, 1)))
-        table = n, used, kinds, truthful.ravel(), np.arange(used.size), cells.reshape(-1, n)[:, used]
-        return GuardingTable(*table, self.bounds.belief, self.distortion)
 
     def by_program(self) -> GuardingTable:
         """The best table that a program finds, mixed until it passes."""
@@ -153,6 +131,8 @@ class _Work:
         said = Draft.constant(n, bounds.belief.size, np.array([self._guess()]), np.ones(1))
         if not self.lies:
             return [_truth_or_nothing(bounds), said]
+        if self.epsilon is None and not len(bounds.aimed):
+            return [self._as_it_is()]
         if self.epsilon is None or n <= SMALL_WITH_EPSILON:
             found = self._programmed(self.epsilon)
             return [said] if found is None else [found, said]
@@ -162,8 +142,16 @@ class _Work:
                 f"{n}; leave epsilon out, or use a coarser alphabet"
             )
         alone = self._programmed(None) if len(bounds.aimed) else None
-        as_it_is = Draft.of_rows(n, np.arange(n), np.arange(n), np.eye(n), 0.0)
-        return [alone or as_it_is, said, _best_for(self.epsilon, bounds, self.distortion)]
+        return [alone or self._as_it_is(), said, _best_for(self.epsilon, bounds, self.distortion)]
+
+    def _as_it_is(self) -> Draft:
+        """What may come is released as it is; the rest draws as that is spread."""
+        possible = self.bounds.possible
+        mass = self.dial.collapsed(np.where(possible, self.bounds.belief, 0.0))
+        outputs = np.flatnonzero(mass)
+        spread = np.stack([np.zeros(outputs.size), mass[outputs] / mass.sum()])
+        kinds, disclosed = np.where(possible, 0, 1), np.array([1.0, 0.0])
+        return Draft(self.dial.n, outputs, kinds, disclosed, np.arange(outputs.size), spread, 0.0)
 
     def _guess(self) -> int:
         """The label that costs least if it is released whatever the truth is."""
@@ -358,26 +346,21 @@ def released(
     All secrets are true or not, there is one observer, and wrong symbols cost the same. Either the `sources` and a draw
     for each are given, or the codes that were released.
     """
-    asked = [AskedOfUsers.of(one, dial) for one in users.own]
+    return released_as_asked([AskedOfUsers.of(one, dial) for one in users.own], dial, sources, uniforms, given)
+
+
+def released_as_asked(
+    asked: Sequence[AskedOfUsers], dial: Dial, sources: Ints | None, uniforms: Ints | None, given: Ints | None
+) -> tuple[Ints, Ints, Ints]:
+    """The same from what each secret asks."""
     dial.check(asked[0].belief.shape[1])
-    count, size, nobody = len(users), dial.n * dial.rows, np.full(len(users), -1)
-    binding = np.concatenate([one.binding for one in asked], axis=1)
-    there = binding.any(0)  # windows that are not asked of a user ask for nothing of them, whoever else is there
-    weights, low, high = (
-        np.concatenate([getattr(one, name) for one in asked], 1)[:, there] for name in ("weights", "low", "high")
+    count, size = len(asked[0].belief), dial.n * dial.rows
+    weights, low, high, promised = (
+        np.concatenate(parts, axis=1) for parts in zip(*(one.of_those_bound() for one in asked), strict=True)
     )
-    if not binding.all():
-        asks = binding[:, there]
-        weights, low, high = (
-            np.where(asks[..., None], weights, 0.0),
-            np.where(asks, low, 0.0),
-            np.where(asks, high, 1.0),
-        )
-    pairs = [np.where(one.binding[:, :, None, None], one.promised, 0.0)[:, one.binding.any(0)] for one in asked]
-    promised = np.concatenate([each.reshape(count, -1, size) for each in pairs], axis=1)
     numbers = dial.n, dial.rows, dial.noise.ravel(), dial.ratio, TURNS if len(asked) == 1 else 1
     inputs = asked[0].belief, weights, low, high, promised
-    draws = (nobody if each is None else each for each in (sources, uniforms, given))
+    draws = (np.full(count, -1) if each is None else each for each in (sources, uniforms, given))
     codes, columns, status = np.zeros(count, np.int64), np.zeros((count, size), np.int64), np.zeros(count, np.int64)
     row_by_row(release_each, numbers, (*inputs, *draws), (codes, columns, status))
     return status, codes, columns

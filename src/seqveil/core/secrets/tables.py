@@ -45,7 +45,7 @@ from seqveil.core.alphabet import WITHHELD
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, Kernels, slack, to_weights
-from seqveil.core.secrets.account import TrackedSecret, TrackedUsers
+from seqveil.core.secrets.account import SecretTracker, TrackedUsers
 from seqveil.core.secrets.cover import cover, pairs
 from seqveil.core.secrets.pools import UNLIKELY
 
@@ -59,7 +59,7 @@ WRITABLE = 25_000_000  # numbers of a table that is written out in full
 ONE = float(DENOMINATOR)
 
 
-def schedule(tracker: TrackedSecret) -> Floats:
+def schedule(tracker: SecretTracker) -> Floats:
     """The ε aimed at now for every live window of a secret (B, W).
 
     What is spent early is missed later: a window of known length may move its odds by e^(ε/2) at its first event, by
@@ -186,7 +186,7 @@ class AskedOfUsers:
         return cls(belief, promised, aimed, binding, weights, np.minimum(low, mean), np.maximum(high, mean))
 
     @classmethod
-    def of(cls, one: TrackedSecret, dial: Dial) -> AskedOfUsers:
+    def of(cls, one: SecretTracker, dial: Dial) -> AskedOfUsers:
         """Of the live windows of a secret; by symbol alone where the dial has one row a symbol."""
         plan, belief = one.ahead, one.belief
         if plan.family:  # whose end is unknown: all of ε at once
@@ -199,6 +199,16 @@ class AskedOfUsers:
             wide = Dial(dial.n, one.rows)
             belief, masses = wide.collapsed(belief), wide.collapsed(masses)
         return cls.of_windows(belief, masses, prior, epsilon, plan.secret.sides, one.error, aims)
+
+    def of_those_bound(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """Weights, boxes and promises of the windows that are asked of anyone; a window that is not asked of a user
+        asks for nothing of them, whoever else is there."""
+        there = self.binding.any(0)
+        asks = self.binding[:, there]
+        weights, promised = np.where(asks[..., None], self.weights[:, there], 0.0), self.promised[:, there]
+        low, high = np.where(asks, self.low[:, there], 0.0), np.where(asks, self.high[:, there], 1.0)
+        promised = np.where(asks[..., None, None], promised, 0.0)
+        return weights, low, high, promised.reshape(len(asks), -1, weights.shape[2])
 
     def one(self, user: int) -> Bounds:
         """What is asked of the next release of one user."""
