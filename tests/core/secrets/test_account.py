@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from reference.secrets import LENGTH, SECRETS, Enumerated, kept_kernel, random_columns, random_model, small_models
 from seqveil import MarkovModel, secrets
 from seqveil.core.errors import InputError
-from seqveil.core.secrets import ahead as tables
 from seqveil.core.secrets.account import SecretTracker, SecretTrackers
 from seqveil.core.secrets.tables import Bounds
 from seqveil.core.times import Slots
@@ -247,27 +246,9 @@ def test_the_audit_of_an_unsound_release_is_infinite_and_goes_on():
     assert disclosed.observe([0.5, 0.5]).log_odds == np.inf
 
 
-@pytest.mark.slow
-def test_tables_beyond_memory_are_swept_again_with_the_same_figures(monkeypatch):
-    model = small_models(41)[2]
-    chosen = [secrets.ever(1, window=window, epsilon=1.0) for window in ("first 6", None, 3)]
-    columns = random_columns(3, 2)
-
-    def run() -> list[float]:
-        tables.ahead.cache_clear()
-        found = []
-        for secret in chosen:
-            tracker = SecretTracker.start(model, secret)
-            for column in columns:
-                tracker = tracker.observe(column)
-                found.append(tracker.log_odds)
-        return found
-
-    plenty = run()
-    init = tables.Sweep.__init__
-    monkeypatch.setattr(tables.Sweep, "__init__", lambda self, a, b, c: init(self, a, b, c, memory=0))
-    assert run() == plenty
-    tables.ahead.cache_clear()
+def test_tables_beyond_memory_are_refused_in_one_line():
+    with pytest.raises(InputError, match=r"need 2\.4 GB, more than 1; give it a shorter window"):
+        SecretTracker.start(small_models(41)[2], secrets.count(1, 24, window=1_000_000, epsilon=1.0))
 
 
 def test_a_stream_that_may_end_any_time_has_a_longest(longest):

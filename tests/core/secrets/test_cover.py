@@ -28,7 +28,7 @@ CASES = {
 
 def asked_rows(plan, window, step, epsilon):
     """What a window asks at an event, in every state of automaton and chain, for each pair of values: (P, K)."""
-    table, prior = plan.inside.at(window - step - 1).reshape(plan.values, -1), plan.family_priors[window - 1]
+    table, prior = plan.inside[window - step - 1].reshape(plan.values, -1), plan.family_priors[window - 1]
     every = [(v, w) for v in range(plan.values) for w in range(plan.values) if v != w]
     bounded = [(1, 0)] if plan.secret.one_sided else every
     return np.array([

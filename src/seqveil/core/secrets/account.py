@@ -216,27 +216,22 @@ class SecretTracker:
         left = plan.left(self.records.index[:, over:].max(0, initial=-1), self.step)
         coming = left >= plan.length
         waits = (left[coming] - plan.length + 1).tolist()
-        parts = [filtering.clear(self.ended), *self._within(left[~coming])]
-        parts += [(self.states[:, None] * plan.before.at(wait)[:, None])[:, None] for wait in waits]
+        parts = [filtering.clear(self.ended), self._within(left[~coming])]
+        parts += [(self.states[:, None] * plan.before[wait][:, None])[:, None] for wait in waits]
         return self._shown(np.concatenate(parts, axis=1))
 
     def family_masses(self, windows: Ints) -> Floats:
         """Pr(v, Z_k = z | y_<k) for windows "the first T events" (W,): (B, W, V, Z)."""
-        return self._shown(np.concatenate([self.ended, *self._within(windows - self.step - 1)], axis=1))
+        return self._shown(self._within(windows - self.step - 1))
 
-    def _within(self, left: Ints) -> Iterator[Floats]:
+    def _within(self, left: Ints) -> Floats:
         """Distributions (B, L, V, M, S) of windows in progress that have so many events left."""
-        if not left.size:
-            return
-        first, own = int(left.min()), self._own.reshape(self.rows, self._each)
+        own, tables = self._own.reshape(self.rows, self._each), self.ahead.inside[left]
         now = filtering.clear(self.now).reshape(-1, 1, 1, *own.shape, self.now.shape[2])
-        for block in self.ahead.inside.blocks(first, int(left.max()) + 1):
-            wanted = left[(left >= first) & (left < first + len(block))] - first
-            tables, first = block[wanted], first + len(block)
-            sums = now[..., 0, :] * tables[:, :, own[:, 0]]
-            for k in range(1, self._each):  # one after another: the same bits however many users there are
-                sums += now[..., k, :] * tables[:, :, own[:, k]]
-            yield sums
+        sums = now[..., 0, :] * tables[:, :, own[:, 0]]
+        for k in range(1, self._each):  # one after another: the same bits however many users there are
+            sums += now[..., k, :] * tables[:, :, own[:, k]]
+        return np.asarray(sums)
 
     @property
     def error(self) -> float:

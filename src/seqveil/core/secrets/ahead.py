@@ -38,57 +38,28 @@ LONGEST = 1000  # events of a stream, where a promise needs an end
 MARGIN = 1e-9  # kernels aim at ε(1-MARGIN), so that what later releases tell may be forgotten once it is below MARGIN·ε
 CERTAIN = 1e-12
 FAINTEST = 1e-280  # a window whose value is less likely than that cannot be counted in floating point
-MEMORY = 200_000_000  # bytes of tables kept; beyond, every √count-th is kept and the others are swept again
+MEMORY = 1_000_000_000  # bytes that the tables of a secret may take
 TILE = 128  # windows whose numbers are added at once
 _WINDOWS_TRIED = 64
 
 
-class Sweep:
-    """tables[0], tables[i+1] = step(i, tables[i]), up to `count` of them, in memory of about √count tables if need be.
+def swept(first: Floats, step: Callable[[int, Floats], Floats], count: int) -> Floats:
+    """tables[0] = first, tables[i+1] = step(i, tables[i]): so many, stacked.
 
-    >>> sweep = Sweep(np.ones(1), lambda i, table: table + i, 5, memory=0)
-    >>> [float(sweep.at(i)[0]) for i in (4, 0, 2)]
-    [7.0, 1.0, 2.0]
+    >>> swept(np.ones(1), lambda i, table: table + i, 5)[:, 0].tolist()
+    [1.0, 1.0, 2.0, 4.0, 7.0]
     """
-
-    def __init__(self, first: Floats, step: Callable[[int, Floats], Floats], count: int, memory: int = MEMORY) -> None:
-        self._step, self.count = step, count
-        self._stride = count if count * first.nbytes <= memory else max(1, round(count**0.5))
-        self._kept = [first]
-        table = first
-        for i in range(count - 1 if self._stride < count else 0):
-            table = step(i, table)
-            if (i + 1) % self._stride == 0:
-                self._kept.append(table)
-        self._block: tuple[int, Floats] = (-1, first[None])
-
-    @property
-    def held(self) -> bool:
-        """Whether all tables are in memory at once, in one block."""
-        return self._stride == self.count
-
-    def at(self, index: int) -> Floats:
-        """One table."""
-        number, offset = divmod(index, self._stride)
-        return self.block(number)[offset]
-
-    def block(self, number: int) -> Floats:
-        """The tables number·stride and after, stacked; the latest block stays in memory."""
-        held, tables = self._block
-        if held != number:
-            begin = number * self._stride
-            table, size = self._kept[number], min(self._stride, self.count - begin)
-            tables = np.empty((size, *table.shape))
-            for i in range(size):
-                tables[i] = table
-                table = self._step(begin + i, table) if i + 1 < size else table
-            self._block = (number, tables)
-        return tables
-
-    def blocks(self, start: int, stop: int) -> Iterator[Floats]:
-        """Tables start..stop-1 in stacks."""
-        for begin in range(start - start % self._stride, stop, self._stride):
-            yield self.block(begin // self._stride)[max(0, start - begin) : stop - begin]
+    size = count * first.nbytes
+    if size > MEMORY:
+        raise InputError(
+            f"the tables of this secret need {size / 1e9:.1f} GB, more than {MEMORY / 1e9:g}; give it a shorter window "
+            "or use a model with fewer states"
+        )
+    tables = np.empty((count, *first.shape))
+    tables[0] = first
+    for i in range(count - 1):
+        tables[i + 1] = step(i, tables[i])
+    return tables
 
 
 class Ahead:
@@ -120,13 +91,14 @@ class Ahead:
         self._targets: list[Ints] = [self.automaton.moves[:, model.newest + tick] for tick in ticks]  # (A, S) each
         self._labelled = (self.automaton.labels[None, :] == np.arange(self.values)[:, None]).astype(np.float64)
         first = np.repeat(self._labelled[:, :, None], model.size, axis=2)
-        self.inside = Sweep(first, self._back, self.length)
+        self.inside = swept(first, self._back, self.length)  # h_v(a, s; left): (N, V, A, S)
+        if self.family:  # side by side, as `_extremes` reads them
+            self._laid = np.ascontiguousarray(np.moveaxis(self.inside, 0, -1))
+            self.inside = np.moveaxis(self._laid, -1, 0)
         self.at_start = self._from_place(0)  # g_v(s; 0): (V, S)
         self._check_uncertain()
         self.lead, self.untracked = self._watched()
-        self.before = Sweep(
-            self.at_start, lambda _, held: filtering.pull(model, held), self.lead
-        )  # g_v(s; d) for d = 0..lead-1
+        self.before = swept(self.at_start, lambda _, table: filtering.pull(model, table), self.lead)  # g_v(s; d)
         self._beginnings: dict[int, Ahead] = {0: self}
 
     def beginning(self, offset: int) -> Ahead:
@@ -172,7 +144,7 @@ class Ahead:
 
     def _from_place(self, place: int) -> Floats:
         left = self.length - 1 - place
-        return self.inside.at(left)[:, self.target(place)[0], self._places]
+        return self.inside[left][:, self.target(place)[0], self._places]
 
     def _watched(self) -> tuple[int, float]:
         """How many events before it begins a window is watched, its first event counting as one, and the most that can
@@ -323,8 +295,7 @@ class Ahead:
     def family_priors(self) -> Floats:
         """Pr(v) for the first T events, T = 1..LONGEST: (T, V)."""
         distribution = self.opened(self.model.initial)
-        parts = [(block * distribution).sum((2, 3)) for block in self.inside.blocks(0, self.length)]
-        return np.concatenate(parts)
+        return np.array([(table * distribution).sum((1, 2)) for table in self.inside])
 
     @cached_property
     def open(self) -> Ints:
@@ -339,19 +310,6 @@ class Ahead:
         scales[:, self.open - 1] = np.where(priors > 0.0, 1.0 / np.where(priors > 0.0, priors, 1.0), 0.0)
         return scales
 
-    def _laid(self, start: int, stop: int) -> Iterator[tuple[int, Floats]]:
-        """The tables for start..stop-1 events to come, in stacks (V, A, S, L) that lie by events; where each begins."""
-        if self.inside.held:
-            yield start, self._whole[..., start:stop]
-            return
-        for block in self.inside.blocks(start, stop):
-            yield start, np.ascontiguousarray(np.moveaxis(block, 0, -1))
-            start += len(block)
-
-    @cached_property
-    def _whole(self) -> Floats:
-        return np.ascontiguousarray(np.moveaxis(self.inside.block(0), 0, -1))
-
     def family_odds(self, joint: Floats, own: Ints, step: int) -> tuple[Floats, Floats]:
         """What a release as event number `step` says about the windows that end with it or later.
 
@@ -360,16 +318,9 @@ class Ahead:
         and the largest e^(log odds) of any, 1 among them: (B, 2).
         """
         first, ratios = np.zeros((len(joint), self.values)), np.ones((len(joint), 2))
-        code, scales = form(_extremes, len(joint)), self._scales
-        for begin, tables in self._laid(0, int(self.open.max(initial=step)) - step):
-            last = begin + tables.shape[-1]
-            in_parts(
-                len(joint),
-                lambda part, tables=tables, some=scales[:, step + begin : step + last]: code(  # type: ignore[misc]
-                    joint[part], tables, own, some, ratios[part]
-                ),
-                joint[0].size,
-            )
+        code, left = form(_extremes, len(joint)), int(self.open.max(initial=step)) - step
+        tables, scales = self._laid[..., :left], self._scales[:, step : step + left]
+        in_parts(len(joint), lambda part: code(joint[part], tables, own, scales, ratios[part]), joint[0].size)
         now = np.add.reduce(joint, 2)
         for state, value in enumerate(self.automaton.labels[own].tolist()):
             first[:, value] += now[:, state]
@@ -457,7 +408,7 @@ class Answered(Ahead):
             raise InputError("the model does not know this trait; fit it to people whose answer is known, with trait=")
         self.values = len(model.trait.answers)
         self.at_start = self.at_first = (model.answers == np.arange(self.values)[:, None]).astype(np.float64)
-        self.before = Sweep(self.at_start, lambda _, held: held, 1)
+        self.before, self.inside = self.at_start[None], np.zeros((0, self.values, 1, model.size))
         if (self.at_start @ model.initial).min() <= CERTAIN:
             raise InputError("under this model an answer to the trait is certain or impossible; check its weights")
 

@@ -49,10 +49,7 @@ class Cover:
             for of, scale in ((self._first, 1.0), (self._second, np.exp(self.epsilons)[:, None]))
         )
         self._room = 4.0 * (ROWS * plan.error(limit) + slack(ROWS * plan.model.n))
-        if not plan.inside.held:  # swept again and again, the tables would cost more than they save
-            return
-        tables = plan.inside.block(0)
-        self._tables = tables.reshape(len(tables), values, -1)
+        self._tables = plan.inside.reshape(len(plan.inside), values, -1)
         for level in range(LEVELS):
             self._search(windows[levels == level], 1 << level)
         del self._tables

@@ -65,7 +65,7 @@ class WindowRecords:
         """
         index = np.arange(begin, plan.furthest(step) + 1)
         waits = (index * plan.length - plan.offset - step).tolist()
-        tables = [plan.at_first if wait < 0 else plan.before.at(wait) for wait in waits]  # <0: in progress
+        tables = [plan.at_first if wait < 0 else plan.before[wait] for wait in waits]  # <0: in progress
         prior = np.array([(table * unseen).sum(1) for table in tables]).reshape(-1, plan.values)
         found = cls.fresh(index, prior, len(states), plan.untracked if step else 0.0)
         if step and len(tables):
