@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import linprog
 
 from seqveil.core.secrets import SecretTracker
-from seqveil.core.secrets.tables import TIGHTER, Bounds
+from seqveil.core.secrets.tables import TIGHTER, AskedOfUsers, Bounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,10 +69,15 @@ def asked(tracker: SecretTracker) -> Guarded:
 def bounds_of(promises: list[tuple[np.ndarray, Guarded]], belief: np.ndarray, turns: int = 1) -> Bounds:
     """The bounds of these promises, each with its observer's belief; so many windows may be kept one after another."""
     made = [
-        Bounds.of_windows(seen, seen * one.weights, one.prior, one.epsilon, one.sides, one.error)
+        AskedOfUsers.of_windows(
+            seen[None], (seen * one.weights)[None], one.prior[None], one.epsilon, one.sides, one.error
+        ).one(0)
         for seen, one in promises
     ]
-    found = Bounds.joined(made, belief)
+    nothing = Bounds(belief, np.zeros((0, belief.size)), np.zeros((0, belief.size)), belief > 0)
+    own = [bounds for bounds, (seen, _) in zip(made, promises, strict=True) if seen is belief]
+    others = [bounds for bounds, (seen, _) in zip(made, promises, strict=True) if seen is not belief]
+    found = Bounds.joined(own or [nothing], others)
     return replace(found, turns=turns)
 
 

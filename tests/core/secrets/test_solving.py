@@ -18,7 +18,7 @@ from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets import pools, solving, tables
 from seqveil.core.secrets.solving import guarded
-from seqveil.core.secrets.tables import TIGHTER, Bounds, Dial
+from seqveil.core.secrets.tables import TIGHTER, AskedOfUsers, Bounds, Dial
 from seqveil.engine.policy import Policy
 from seqveil.engine.streams import CodeStreams
 
@@ -304,7 +304,8 @@ def test_the_closed_form_is_the_optimum_of_all_kernels_that_the_dial_allows(dial
         mean = float(belief @ weights)
         masses = belief * np.stack([1 - weights, weights])
         asked = Dial(n, 2, dial)
-        bounds = Bounds.of_windows(belief, masses[None], np.array([[1 - mean, mean]]), 0.3, "both", 0.0)
+        prior = np.array([[[1 - mean, mean]]])
+        bounds = AskedOfUsers.of_windows(belief[None], masses[None, None], prior, 0.3, "both", 0.0).one(0)
         made, cost = guarded(bounds, costs, dial=asked), np.tile(costs.matrix(n), (2, 1))
         both = [np.kron(row, np.eye(n)) for row in bounds.aimed]
         apart = np.eye(2 * n * n) - math.exp(min(dial, 50)) * np.roll(np.eye(2 * n * n), n * n, axis=1)

@@ -10,17 +10,16 @@ and d events before a window begins
     g_v(s; 0)   = h_v(δ(0, symbol of s), s; N-1)
     g_v(s; d+1) = Σ_s' P(s'|s) g_v(s'; d).
 
-A *trait* needs none of it: the state says the answer, so h_v(s) = [s gives answer v], at every time. It is a window
-that was over before the stream began, and that later releases still tell about.
-
-All are sums of products that are not negative, both for "it happens" and for "it does not", so their relative error is
-that of adding and multiplying, however rare a secret is; nothing is ever got by subtracting from one.
+A *trait* is a window that was over before the stream began, and that later releases still tell about: the state says
+the answer, h_v(s) = [s gives answer v]. All are sums of products that are not negative, so their relative error is that
+of adding and multiplying, however rare a secret is; nothing is ever got by subtracting from one.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -430,3 +429,63 @@ def _span(logs: Floats) -> float:
 def ahead(model: MarkovModel, secret: Secret) -> Ahead:
     """The tables of a secret under a model, shared by all streams that watch it."""
     return (Answered if secret.kind == "trait" else Ahead)(model, secret)
+
+
+class Automata:
+    """The automata of some secrets, read side by side along a stream: one state r says where each of them stands.
+
+    An automaton is in its first state where no window of its secret is in progress, so nothing here goes by a window
+    that is over. A trait has none.
+
+    >>> from seqveil.core.secrets.declared import ever
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> plans = [ahead(model, ever(code, epsilon=0.5, window=2)) for code in (0, 1)]
+    >>> automata = Automata(plans)
+    >>> automata.read(np.array([[0, 0], [1, 0]]), np.array([1, 1]), 1).tolist()
+    [[0, 1], [1, 1]]
+    """
+
+    def __init__(self, plans: Sequence[Ahead]) -> None:
+        self.plans = tuple(plans)
+        sizes = [plan.memory for plan in plans]
+        self.size = math.prod(sizes)
+        self._strides = np.cumprod([1, *sizes[:0:-1]])[::-1][: len(sizes)]
+        self.states = np.arange(self.size) // self._strides[:, None] % np.array(sizes, np.int64)[:, None]  # (J, R)
+        self._targets: dict[Any, Ints] = {}
+
+    def target(self, step: int) -> Ints:
+        """The state after reading the symbol that each state of the chain shows, at this event: (R, S)."""
+        reads = []  # what each automaton does, and whether it begins anew; None where it is in no window
+        for plan in self.plans:
+            place = plan.offset + step
+            position = place % plan.length if plan.repeats else place
+            inside = plan.length and (plan.family or plan.repeats or place < plan.length)
+            reads.append((plan.target(position), position == 0 or step == 0) if inside else None)
+        key = tuple(None if read is None else (id(read[0]), read[1]) for read in reads)
+        if key not in self._targets:
+            made = np.zeros((self.size, self.plans[0].model.size), np.int64)
+            for read, states, stride in zip(reads, self.states, self._strides.tolist(), strict=True):
+                if read is not None:
+                    made += stride * read[0][np.zeros_like(states) if read[1] else states]
+            self._targets[key] = made
+        return self._targets[key]
+
+    def by_symbol(self, step: int) -> Ints:
+        """The same by the symbol itself: (R, n)."""
+        return self.target(step)[:, self._showing]
+
+    def row(self, memory: Ints) -> Ints:
+        """The states r of users (B,) from those of each automaton (B, J)."""
+        return np.asarray((memory * self._strides).sum(1), np.int64)
+
+    def read(self, memory: Ints, codes: Ints, step: int) -> Ints:
+        """Where the automata stand (B, J) once these raw symbols (B,) came as event number `step`."""
+        return self.states[:, self.by_symbol(step)[self.row(memory), codes]].T
+
+    @cached_property
+    def _showing(self) -> Ints:
+        """A state of the chain that shows each symbol: (n,)."""
+        model = self.plans[0].model
+        showing = np.zeros(model.n, np.int64)
+        showing[model.newest] = np.arange(model.size)
+        return showing

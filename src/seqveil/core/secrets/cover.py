@@ -1,7 +1,6 @@
 """Which of the windows "the first T events", for all T, are asked about at an event, so that all others are kept too.
 
-A secret over a stream that may end at any time is a promise about up to 1,000 windows at once. With L = T - t - 1
-events of window T to come, a pair of values (v, v') and ε, the promise is that
+With L = T - t - 1 events of window T to come, a pair of values (v, v') and ε, the promise is that
 
     c_T(a, s)  =  h_v(a, s; L) / π_v(T)  -  e^ε h_v'(a, s; L) / π_v'(T),
 
@@ -10,10 +9,9 @@ summed over where a stream may stand after a release, is at most 0. If c_T ≤ �
 the mean of what it is one event later, with the same weights. So T is asked about only in its last events, from the
 first one on where this fails.
 
-A and B are the nearest windows on either side that are a multiple of a higher power of two; B may be the last window
-there is, and where there is no A it is B alone. Level by level they are asked to keep a little less than ε, so that
-covers compose: what is covered by windows that are covered themselves is kept too. Some ten windows are left of 1,000
-under a chain, some hundred under a mixture of chains.
+A and B are the nearest windows on either side that are a multiple of a higher power of two, or the last one, or B
+alone. Level by level they are asked to keep a little less than ε, so that covers compose. Some ten windows are left of
+1,000 under a chain, some hundred under a mixture of chains.
 """
 
 from __future__ import annotations

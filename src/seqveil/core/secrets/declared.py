@@ -1,15 +1,9 @@
 """What must stay secret, as a person declares it, and what it becomes under a model.
 
 A secret is a set E of windows of a stream, with a total ε: whatever is released, at any time, the odds of E move by at
-most a factor e^ε,
-
-    e^-ε ≤ Pr(y_1..t | E) / Pr(y_1..t | not E) ≤ e^ε      (`one_sided`: only the right-hand side).
-
-The promise is about E, under the model. It says nothing about anything else in the stream, and a model that is wrong
-about people makes it wrong about people.
-
-A *trait* is a secret about who somebody is: a label of the person, which the model's types carry. It has one promise
-for all of the person's events: |log Pr(y_1..t | a) - log Pr(y_1..t | b)| ≤ ε for every two answers a and b at every t.
+most a factor e^ε (`one_sided`: grow by at most that). A *trait* is a secret about who somebody is, a label that the
+model's types carry, with one promise for all of the person's events and every two answers. The promise is about E,
+under the model, and says nothing about anything else (docs/theory.md, section 18).
 
 The values a secret names are the alphabet's own; text from a command line or a pattern may also stand for a number
 ("3", "2.5") or a point ("2.5,1"). A value outside the alphabet is refused whatever the alphabet's policy is: a secret

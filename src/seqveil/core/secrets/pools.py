@@ -15,28 +15,17 @@ what is released there as it is and breaks a bound. The least error is the least
     (1)  Σ_y max(0, over(y))   ≤  Σ_z a(z) max(0, hi - σ(z))
     (2)  Σ_y max(0, under(y))  ≤  Σ_z b(z) max(0, σ(z) - lo).
 
-*Necessary.* Add the upper bounds of all labels with over(y) > 0. Only mass from elsewhere with σ < hi makes up for the
-excess, each unit hi - σ of it, and what is not released as it is is all there is. That is (1), and the lower bounds of
-the labels with under(y) > 0 give (2); no label is both, so no mass serves twice.
+docs/theory.md, section 18, has the proof: cover goes to the labels that need it, shared out so that all labels of a
+group have its mean, and what would be too much for them to a third group.
 
-*Sufficient.* Put the cover a of (1) on the labels with over(y) > 0, that of (2) on those with under(y) > 0. The former
-then have a mean of at most hi, the latter of at least lo. If those got so much that they fall below lo, take some of it
-back and put it on other labels: their mean moves towards that of everything, which lies in the box. A group's cover is
-shared out so that all its labels have the mean of the group.
-
-*Two prices.* At prices μ of (1) and ν of (2) every label is a problem of its own: cover is worth
-f(z) = max(μ (hi - σ), ν (σ - lo)), and a label that breaks a bound pays for it, at most μ or ν a unit. By duality it
-pays a price λ ≤ μ at which it keeps the bound, so sources change sides in the order of (1 - f(z)) / (σ(z) - hi) until
-the bound is kept or λ = μ: an exact answer from a sort of M numbers (`_respond`). The answers to all prices are the
-columns of a program with two rows, solved by the simplex method (`_least_moved`): about six steps of O(n M), each step
-a better answer, and at the end the certificate that none is left. The optimum is a mixture of at most three answers.
+*Two prices.* At prices μ of (1) and ν of (2) every label is a problem of its own: an exact answer from a sort of M
+numbers (`_respond`). The answers to all prices are the columns of a program with two rows, solved by the simplex method
+(`_least_moved`): about six steps of O(n M), each step a better answer, and at the end the certificate that none is
+left. The optimum is a mixture of at most three answers.
 
 *The dial.* If |log Q(y|x,m)/Q(y|x,m')| ≤ c is to hold for all x, y, m, m', let the kernel read not m but a randomised
 response to it, m̃ = m with probability e^c/(e^c + M-1), any other with 1/(e^c + M-1). Every such kernel keeps to the
-dial, for its rows are mixtures with weights that differ by at most e^c. *With M = 2 none is lost*: the pairs
-(Q(y|x,0), Q(y|x,1)) that the dial allows are the cone spanned by (1, e^c) and (e^c, 1), so
-Q(y|x,0) = u(y) + e^c w(y) and Q(y|x,1) = e^c u(y) + w(y) with u, w ≥ 0; both rows sum to one, hence so do
-(1 + e^c) u and (1 + e^c) w, and these are the rows by m̃. So the problem is the one above, over the sources (x, m̃).
+dial, and with M = 2 every kernel that does is one (section 20). So the problem is the one above, over (x, m̃).
 
 *Form.* What is moved as cover of (1) goes to labels by one distribution, whichever source it comes from, and so does
 that of (2). So the table has few different rows, besides those of sources that are released as they are. Sources too

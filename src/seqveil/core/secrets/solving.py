@@ -3,22 +3,17 @@
 *What must hold* are linear bounds on every label (`tables.Bounds`). The table is solved for bounds a little tighter
 than those promised, rounded to integers that sum to 2**62, and checked from these integers (`tables.GuardingTable`). A
 table that does not pass is mixed with its own marginal, which draws every label towards the average of all, and that
-average is inside. Mixed wholly it is the constant release, whose columns say nothing: it always passes, so there is
-always something to release.
-
-A solver may leave labels of next to no mass that keep to nothing; once drawn, such a label would break any promise.
-They are dropped first, and what they held is spread as the rest of its row is.
+average is inside. Mixed wholly it is the constant release: it always passes, so there is always something to release.
+Labels of next to no mass, on which a solver keeps to nothing, are dropped first.
 
 *Several windows.* A table that is best for one window alone and keeps all others is best for all of them: so the closed
-form is tried for the window that would be broken most. Labels inside a box stay inside it whatever is done to them: so
-the windows of one secret are kept in turn, each by the closed form over what the ones before it would release. That is
-not the best for all of them together, and costs little: windows that are over need it at few events, and hardly there.
-For several secrets, where that is every event, there is the program.
+form is tried for the window that would be broken most. Labels inside a box stay inside it whatever is done to them, so
+the other windows of one secret are kept in turn, each by the closed form over what the ones before it would release;
+that costs little. For several secrets there is the program.
 
 *With an ε for every release as well*, every lift within e^±ε is a row of the same program for small alphabets. For
 larger ones the table is mixed with its marginal until every lift is within ε; beside it the table that is best for ε
-alone is mixed until the secrets are kept, and the better of the two is taken. Both mixtures keep both promises; neither
-is the optimum of the two together. Where all that is dearer than one constant release, that is made.
+alone is mixed until the secrets are kept, and the best of the two and one constant release is taken.
 """
 
 from __future__ import annotations
@@ -69,9 +64,9 @@ def guarded(
     - `dial`: how many rows a symbol has, and how far they may differ; none: one.
 
     >>> from seqveil.core.distortion import hamming
-    >>> weights, belief = np.array([[[0.81, 0.0], [0.19, 1.0]]]), np.array([0.5, 0.5])
-    >>> bounds = Bounds.of_windows(belief, belief * weights, np.array([[0.405, 0.595]]), 0.5, "both", 0.0)
-    >>> made = guarded(Bounds.joined([bounds], belief), hamming())
+    >>> weights, belief = np.array([[[[0.81, 0.0], [0.19, 1.0]]]]), np.array([0.5, 0.5])
+    >>> asked = AskedOfUsers.of_windows(belief[None], belief * weights, np.array([[[0.405, 0.595]]]), 0.5, "both", 0.0)
+    >>> made = guarded(asked.one(0), hamming())
     >>> round(made.error, 4), made.outputs.tolist(), (made.full() / 2**62).round(4).tolist()
     (0.3543, [0, 1], [[0.6225, 0.3775], [0.331, 0.669]])
     """

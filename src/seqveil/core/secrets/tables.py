@@ -1,7 +1,7 @@
 """What must hold of every label of the next release, and tables of a few different rows that are checked for it.
 
-A table has a row for each source z = (x, m), a symbol and what is remembered of the raw stream (`account.Automata`).
-Its number is n·m + x, and where nothing is remembered it is the symbol.
+A table has a row for each source z = (x, m), a symbol and what is remembered of the raw stream (`ahead.Automata`). Its
+number is n·m + x, and where nothing is remembered it is the symbol.
 
 *Bounds.* A release y by a kernel Q moves the odds of a window to Σ_z m_v(z) Q(y|z) / π_v against the same for v', where
 m_v(z) = Pr(v, Z = z | y_<k) and π_v is the window's prior. So every promise, of all declared secrets and to all
@@ -9,25 +9,17 @@ observers at once, is a row of numbers with
 
     Σ_z [m_v(z)/π_v - e^ε m_v'(z)/π_v'] Q(y|z) ≤ 0      for every label y.
 
-The rows *promised* are what integers are checked against. The rows *aimed* at are a little tighter, so that a solver's
-error and the rounding to integers stay within the promise, and tighter still where a box opens with time; where the
-last release came to rest between the two, they are as loose as it takes for saying nothing to be allowed.
-
-*The dial.* With memory, |log Q(y|x,m)/Q(y|x,m')| ≤ c is asked as well (`Dial`): to somebody who knows the true event x,
-its release adds at most e^c about what is remembered.
+The rows *promised* are what integers are checked against, every label from the integers that are drawn from, every
+rounding going outward. The rows *aimed* at are a little tighter, for a solver's error and the rounding, and tighter
+still where a box opens with time; where the last release came to rest between the two, they are as loose as it takes
+for saying nothing to be allowed.
 
 *Tables.* A source has a *kind*; all sources of a kind put the same weight on the label of their symbol, and the same
 weights on the labels that are shared:
 
     Q(y|z)  =  disclosed(kind of z) · [y is the symbol of z]  +  spread(kind of z, y).
 
-A source that is released as it is, one that is moved by the common distribution, and one row for each of a few others:
-that is all there is where one secret is kept, so that a table over 10⁴ symbols is made, checked and drawn from in time
-linear in their number, and never written out. A table of a linear program has a kind for every source.
-
-*Check.* For a row of numbers r with Σ_z r(z) Q(y|z) ≤ 0 promised, the sum at a label is r(z) disclosed(kind of z) for
-the sources z of its symbol, plus Σ over kinds of spread(kind, y) · Σ of r over the sources of the kind: every label is
-covered, from the integers that are drawn from, every rounding going outward.
+So a table over 10⁴ symbols, most of which are released as they are or moved alike, is never written out.
 """
 
 from __future__ import annotations
@@ -243,18 +235,9 @@ class Bounds:
     @classmethod
     def of(cls, users: TrackedUsers, dial: Dial | None = None) -> Bounds:
         """Of all live windows of all secrets of one user, as every observer sees them."""
-        dial = dial or Dial(users.n)
-        parts = [AskedOfUsers.of(one, dial).one(0) for row in users.rows for one in row]
-        own = [replace(part, belief=parts[0].belief) for part in parts[: len(users.own)]]
-        return cls.joined([*own, *parts[len(users.own) :]], parts[0].belief)
-
-    @classmethod
-    def of_windows(
-        cls, belief: Floats, masses: Floats, prior: Floats, epsilon: float, sides: str, error: float
-    ) -> Bounds:
-        """Of the windows of one secret that some source, released as it is, could break (`AskedOfUsers`)."""
-        asked = AskedOfUsers.of_windows(belief[None], masses[None], prior[None], epsilon, sides, error)
-        return replace(asked.one(0), belief=belief)
+        asks = dial or Dial(users.n)
+        own, *others = ([AskedOfUsers.of(one, asks).one(0) for one in row] for row in users.rows)
+        return cls.joined(own, [each for row in others for each in row])
 
     def by(self, change: Callable[[Floats], Floats]) -> Bounds:
         """The same for the program, with rows by symbol alone (`Dial.collapsed`), or by what is read of the memory
@@ -263,28 +246,30 @@ class Bounds:
         return Bounds(change(self.belief), change(self.promised), change(self.aimed), possible)
 
     @classmethod
-    def joined(cls, parts: Sequence[Bounds], own: Floats) -> Bounds:
-        """Of these bounds, under the beliefs of all observers; `own` is that of the stream's own model.
+    def joined(cls, own: Sequence[Bounds], others: Sequence[Bounds] = ()) -> Bounds:
+        """Of these bounds under the stream's own model, and of those of other observers.
 
-        >>> belief, prior = np.array([0.5, 0.5]), np.array([[0.405, 0.595]])
-        >>> one = Bounds.of_windows(belief, belief * np.array([[[0.81, 0.0], [0.19, 1.0]]]), prior, 0.5, "both", 0.0)
-        >>> bounds = Bounds.joined([one], belief)
+        >>> belief, prior = np.array([0.5, 0.5]), np.array([[[0.405, 0.595]]])
+        >>> masses = belief * np.array([[[[0.81, 0.0], [0.19, 1.0]]]])
+        >>> asked = AskedOfUsers.of_windows(belief[None], masses, prior, 0.5, "both", 0.0)
+        >>> bounds = Bounds.joined([asked.one(0)])
         >>> bounds.promised.shape, [round(float(edge[0]), 5) for edge in bounds.boxes[1:]]
         ((2, 2), [0.29221, 0.5288])
         """
-        if len(parts) == 1 and parts[0].belief is own:
-            return parts[0]
-        possible = np.logical_and.reduce([own > 0.0, *(part.possible for part in parts)])
-        binding = [part for part in parts if len(part.aimed)]
+        if len(own) == 1 and not others:
+            return own[0]
+        parts = [*own, *others]
         promised, aimed = (
-            np.concatenate([np.zeros((0, own.size)), *rows])
-            for rows in ([part.promised for part in binding], [part.aimed for part in binding])
+            np.concatenate([each.promised for each in parts]),
+            np.concatenate([each.aimed for each in parts]),
         )
-        boxes = [part.boxes for part in binding if part.boxes is not None and part.belief is own]
-        if not boxes or len(boxes) < len(binding):
-            return cls(own, promised, aimed, possible)
+        possible = np.logical_and.reduce([each.possible for each in parts])
+        boxes = [each.boxes for each in own if each.boxes is not None]
+        made = cls(own[0].belief, promised, aimed, possible)
+        if any(len(each.aimed) for each in others) or any(each.boxes is None and len(each.aimed) for each in own):
+            return made
         weights, low, high = map(np.concatenate, zip(*boxes, strict=True))
-        return cls(own, promised, aimed, possible, (weights, low, high))
+        return replace(made, boxes=(weights, low, high))
 
     def free(self) -> NDArray[np.bool_]:
         """Sources that may be released as they are: alone on their label they keep every bound."""
