@@ -431,6 +431,12 @@ def ahead(model: MarkovModel, secret: Secret) -> Ahead:
     return (Answered if secret.kind == "trait" else Ahead)(model, secret)
 
 
+def begun(model: MarkovModel, secret: Secret, place: int) -> Ahead:
+    """The same for streams whose first event is in this slot of its day or week, where the secret follows the clock."""
+    plan = ahead(model, secret)
+    return plan.beginning(place % plan.length) if secret.follows_clock else plan
+
+
 class Automata:
     """The automata of some secrets, read side by side along a stream: one state r says where each of them stands.
 
