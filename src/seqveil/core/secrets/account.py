@@ -39,7 +39,6 @@ from seqveil.core.secrets.ahead import MARGIN, Ahead, Automata, begun
 from seqveil.core.secrets.declared import Secret
 from seqveil.core.secrets.windows import Mask, WindowAccount, WindowRecords, log_odds, reach
 
-ROWS = 8  # the most that is remembered of a raw stream: beyond so many states of the automata rows go by symbol alone
 TOGETHER = 2_000_000  # numbers of the weights of users who are worked on together
 BY_USER = ("now", "ended", "records", "current", "gone", "disclosed_all")  # of a `SecretTracker`
 
