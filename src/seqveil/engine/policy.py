@@ -29,8 +29,7 @@ from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.mechanisms.blocks import LONGEST, BlockRule, block_rule, fingerprint
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, SecretTrackers, from_dict
-from seqveil.core.secrets.account import ROWS
-from seqveil.core.secrets.ahead import ahead
+from seqveil.core.secrets.ahead import ROWS, ahead
 from seqveil.core.secrets.declared import CLOCKLESS
 from seqveil.core.times import Slots
 from seqveil.core.words import side_knowledge

@@ -9,8 +9,8 @@ import seqveil as sv
 from seqveil.core.alphabet import WITHHELD
 from seqveil.core.distortion import hamming
 from seqveil.core.secrets import SecretTrackers, ever
-from seqveil.core.secrets.cover import cover
 from seqveil.core.secrets.tables import AskedOfUsers, Bounds, Dial, Draft, GuardingTable, schedule
+from seqveil.core.secrets.windows import cover
 
 
 @pytest.mark.parametrize(("share", "kept"), [(0.99, True), (1.01, False), (1.1, False)])

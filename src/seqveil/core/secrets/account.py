@@ -8,15 +8,14 @@ Pr(v, Z = z | y_<k) = Σ over states s that show x of b h_v, and after a release
     log B = log [Σ_z Pr(E, z | y_<k) Q(y|z) / π] - log [Σ_z Pr(not E, z | y_<k) Q(y|z) / (1-π)],
 
 which telescopes to log Pr(y_1..t | E)/Pr(y_1..t | not E): one number a window, exact, and only what was released is
-charged. A constant kernel leaves every window's odds as they are, so whatever happened, the next step can keep all.
+charged.
 
 *Memory.* Kernels may have rows by (x, m), where m is where the raw stream stands in the automata of those declared
-secrets whose windows are in progress (`Automata`). Every distribution here is over m too. Without memory there is one.
+secrets whose windows are in progress (`Automata`). Every distribution here is over m too.
 
 *Retired* is a window that is over once |log B| + r ≤ ε, r = max over (m, s) of |log Pr(m, s|E, y)/Pr(m, s|not E, y)|
-for the next event. *Watched* is a coming window by the same rule read backwards (`ahead.Ahead.lead`), through the state
-alone: what came before it enters it by no other way. docs/theory.md, sections 18 and 20, has the proofs. All
-distributions are kept as `filtering` keeps them.
+for the next event. *Watched* is a coming window by the same rule read backwards, through the state alone
+(`ahead.Ahead.lead`). docs/theory.md, sections 18 and 20, has the proofs.
 
 Users at the same event stand in arrays, one row a user, and a `SecretTrackers` is one row. Every sum is taken in the
 same order however many rows there are, so nobody's account depends on who else is in a call.
@@ -36,11 +35,10 @@ from seqveil.core import filtering, words
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import UNIT, Floats, Ints
 from seqveil.core.model import MarkovModel
-from seqveil.core.secrets.ahead import MARGIN, Ahead, Automata, ahead
+from seqveil.core.secrets.ahead import MARGIN, Ahead, Automata, begun
 from seqveil.core.secrets.declared import Secret
 from seqveil.core.secrets.windows import Mask, WindowAccount, WindowRecords, log_odds, reach
 
-ROWS = 8  # the most that is remembered of a raw stream: beyond so many states of the automata rows go by symbol alone
 TOGETHER = 2_000_000  # numbers of the weights of users who are worked on together
 BY_USER = ("now", "ended", "records", "current", "gone", "disclosed_all")  # of a `SecretTracker`
 
@@ -95,7 +93,7 @@ class SecretTracker:
         is then closed, with a bound from above, as soon as it can no longer be broken. Else it stays open until later
         releases can reveal nothing more. `place` is the slot of its week (or day) that the first event is in, for a
         secret that follows the clock."""
-        plan, memory, unseen = _begun(model, secret, place), memory or Automata([]), model.initial
+        plan, memory, unseen = begun(model, secret, place), memory or Automata([]), model.initial
         automata = memory if plan in memory.plans else Automata([*memory.plans, plan])
         now = np.zeros((1, automata.size, model.size))
         now[0, 0] = filtering.start(model, 1)[0]
@@ -337,11 +335,6 @@ class SecretTracker:
         return WindowRecords(fresh.index, fresh.prior, posterior, log_odds(posterior, fresh.prior), low, high)
 
     @property
-    def live_after_end(self) -> int:
-        """How many windows are over and still live."""
-        return int((self.records.index[0, : self.ended.shape[1]] >= 0).sum())
-
-    @property
     def in_first_window(self) -> bool:
         """Whether more events of the first window are to come: if the stream ends here, no window is whole."""
         return bool(self.step) and not self.ahead.family and self.ahead.offset + self.step < self.ahead.length
@@ -410,9 +403,7 @@ def scaled(columns: Any, rows: int, n: int) -> Floats:
     except (TypeError, ValueError):
         raise InputError(f"a column must hold {n} numbers Q(y|x); got other objects") from None
     fits = given.ndim == 2 and given.shape[1] in (n, n * rows)
-    if not fits or not (
-        given.min(initial=0.0) >= 0.0 and given.max(initial=0.0) < np.inf
-    ):  # nor where one is no number
+    if not (fits and given.min(initial=0.0) >= 0.0 and given.max(initial=0.0) < np.inf):  # nor where one is no number
         remembered = f", or {n * rows} by what is remembered" if rows > 1 else ""
         raise InputError(
             f"a column must hold {n} numbers Q(y|x){remembered}, finite and not negative; got shape {given.shape[1:]}"
@@ -420,11 +411,6 @@ def scaled(columns: Any, rows: int, n: int) -> Floats:
     top = given.max(1, keepdims=True)
     given = (given / np.where(top > 0, top, 1.0)).reshape(len(given), -1, n)
     return np.broadcast_to(given, (len(given), rows, n))
-
-
-def _begun(model: MarkovModel, secret: Secret, place: int) -> Ahead:
-    plan = ahead(model, secret)
-    return plan.beginning(place % plan.length) if secret.follows_clock else plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -561,7 +547,7 @@ class SecretTrackers:
             raise InputError("the models of several observers must share one alphabet; fit them with the same one")
         rows = []
         for chain in chains:
-            automata = Automata([_begun(chain, secret, place) for secret in memory])
+            automata = Automata([begun(chain, secret, place) for secret in memory])
             rows.append(tuple(SecretTracker.start(chain, secret, kept, place, automata) for secret in wanted))
         self.users, self.row = TrackedUsers(tuple(rows), np.full(1, -1)), 0
 

@@ -35,6 +35,7 @@ from seqveil.core.secrets.declared import Secret
 
 LONGEST = 1000  # events of a stream, where a promise needs an end
 MARGIN = 1e-9  # kernels aim at ε(1-MARGIN), so that what later releases tell may be forgotten once it is below MARGIN·ε
+ROWS = 8  # the most that is remembered of a raw stream: beyond so many states of the automata rows go by symbol alone
 CERTAIN = 1e-12
 FAINTEST = 1e-280  # a window whose value is less likely than that cannot be counted in floating point
 MEMORY = 1_000_000_000  # bytes that the tables of a secret may take
@@ -429,6 +430,12 @@ def _span(logs: Floats) -> float:
 def ahead(model: MarkovModel, secret: Secret) -> Ahead:
     """The tables of a secret under a model, shared by all streams that watch it."""
     return (Answered if secret.kind == "trait" else Ahead)(model, secret)
+
+
+def begun(model: MarkovModel, secret: Secret, place: int) -> Ahead:
+    """The same for streams whose first event is in this slot of its day or week, where the secret follows the clock."""
+    plan = ahead(model, secret)
+    return plan.beginning(place % plan.length) if secret.follows_clock else plan
 
 
 class Automata:

@@ -297,6 +297,16 @@ def _truth_or_nothing(bounds: Bounds) -> Draft:
 
 def _least_cover(mass: Floats, rows: Floats, excess: Floats) -> Floats:
     """Shares of free symbols to withhold: least Σ mass·share such that excess + rows·share ≤ 0, shares in [0, 1]."""
+    over = np.flatnonzero(excess > 0.0)
+    if over.size == 1:  # a fractional knapsack: the most help for its mass first
+        help_ = -rows[over[0]]
+        order = np.argsort(-help_ / mass, kind="stable")
+        given = help_[order]
+        share = np.zeros_like(mass)
+        share[order] = np.clip((excess[over[0]] - (np.cumsum(given) - given)) / np.where(given > 0, given, 1.0), 0, 1)
+        share[help_ <= 0.0] = 0.0
+        if (excess + rows @ share <= 0.0)[np.arange(len(excess)) != over[0]].all():
+            return share
     if not mass.size:
         return mass
     from scipy import sparse

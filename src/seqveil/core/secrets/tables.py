@@ -38,8 +38,8 @@ from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, Kernels, slack, to_weights
 from seqveil.core.secrets.account import SecretTracker, TrackedUsers
-from seqveil.core.secrets.cover import cover, pairs
 from seqveil.core.secrets.pools import UNLIKELY
+from seqveil.core.secrets.windows import cover, pairs
 
 TIGHTER = 1e-6  # of ε: how much less than promised is aimed at
 START = 0.5  # share of ε that a window of known length begins with

@@ -12,7 +12,7 @@ import seqveil as sv
 from reference.secrets import small_models
 from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets.ahead import ahead
-from seqveil.core.secrets.cover import cover
+from seqveil.core.secrets.windows import cover
 from seqveil.engine import stream
 from seqveil.engine.stream import State
 
