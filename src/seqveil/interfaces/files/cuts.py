@@ -225,18 +225,23 @@ def round_near(size: float) -> float:
     return min((step * unit for step in (1.0, 2.0, 5.0, 10.0)), key=lambda near: abs(near - size))
 
 
+def fitting_size(bounds: tuple[float, float, float, float], most: int) -> float:
+    """A round size of cells of which at most so many touch the bounds."""
+    size = LEAST
+    while count_cells(size, bounds) > most:
+        size = round_up(size * 1.01)
+    return size
+
+
 def cells_over(metres: float, bounds: tuple[float, float, float, float]) -> Cells:
     """Cells of this size that touch the bounds; where they are too many, one line says which size fits."""
-    if isinstance(metres, int | float) and math.isfinite(metres) and metres >= LEAST:
-        found = count_cells(metres, bounds)
-        size = round_up(metres * math.sqrt(max(1.0, found / MOST_CELLS)))
-        while count_cells(size, bounds) > MOST_CELLS:
-            size = round_up(size * 1.01)
-        if found > MOST_CELLS:
-            raise InputError(
-                f"cells of {metres:g} m would be {found:,} over the bulk of the data, more than {MOST_CELLS:,}; take "
-                f"{option('cell_metres', f'{size:g}')} or larger, or fit a part of the map"
-            )
+    sensible = isinstance(metres, int | float) and math.isfinite(metres) and metres >= LEAST
+    found = count_cells(metres, bounds) if sensible else 0
+    if found > MOST_CELLS:
+        raise InputError(
+            f"cells of {metres:g} m would be {found:,} over the bulk of the data, more than {MOST_CELLS:,}; take "
+            f"{option('cell_metres', f'{fitting_size(bounds, MOST_CELLS):g}')} or larger, or fit a part of the map"
+        )
     return Cells(metres, bounds)
 
 

@@ -501,13 +501,8 @@ def ranks(*keys: Ints) -> Ints:
     >>> ranks(np.array([7, 3, 7, 7])).tolist()
     [0, 0, 1, 2]
     """
-    order = np.lexsort(keys)
-    new = np.ones(order.size, bool)
-    new[1:] = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
-    begins = np.flatnonzero(new)
-    found = np.empty(order.size, np.int64)
-    found[order] = np.arange(order.size) - np.repeat(begins, np.diff(begins, append=order.size))
-    return found
+    rows = pl.DataFrame({f"{k}": key for k, key in enumerate(keys)})
+    return np.asarray(rows.select(pl.int_range(pl.len(), dtype=pl.Int64).over(rows.columns)).to_series().to_numpy())
 
 
 def joined(parts: Sequence[pl.Series]) -> pl.Series:

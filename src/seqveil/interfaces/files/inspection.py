@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 
 from seqveil.core import geography
 from seqveil.core.errors import InputError, option
-from seqveil.core.geography import LEAST, count_cells
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import Reading
 from seqveil.core.words import Line, Result, count, duration
-from seqveil.interfaces.files.cuts import around, round_near, round_up
+from seqveil.interfaces.files.cuts import around, fitting_size, round_near
 from seqveil.interfaces.files.events import Events, coordinates_in, read_events
 from seqveil.interfaces.files.fit import MOST_NUMBERS, ColumnWords
 from seqveil.interfaces.files.guessing import Guess, Role
@@ -237,7 +236,8 @@ def _options(found: Inspection, events: Events, on_map: bool) -> dict[str, Any]:
     if events.taken.missing:
         options["missing"] = "hold" if cut else "symbol"
     if on_map:
-        options["cell_metres"] = _cell(np.asarray(series))
+        good = np.asarray(series)[geography.possible(np.asarray(series))]
+        options["cell_metres"] = fitting_size(around(good), CELLS) if len(good) else 500.0
     elif isinstance(series, np.ndarray):
         options["grid"] = "auto"
     elif cut:
@@ -255,17 +255,6 @@ def option_words(options: Mapping[str, Any]) -> str:
         text = f"{value:g}" if isinstance(value, int | float) else shlex.quote(value)
         words += f" --{name.replace('_', '-')}{'-column' * (name in ('user', 'value', 'time'))} {text}"
     return words
-
-
-def _cell(points: NDArray[np.float64]) -> float:
-    """A round size of cells of which at most `CELLS` cover the bulk of the places."""
-    good = points[geography.possible(points)]
-    if not len(good):
-        return 500.0
-    bounds, size = around(good), LEAST
-    while count_cells(size, bounds) > CELLS:
-        size = round_up(size * 1.01)
-    return size
 
 
 def _span(seconds: float) -> str:

@@ -515,8 +515,7 @@ def stats(
     summary = summarise(found.setting, who.tolist(), codes, times, used, **options)
     shown = drift is not None and drift.events > 0  # else releases were inverted
     check = ModelCheck.of(drift) if drift is not None and shown else model_check(found.setting, *found.symbols)
-    one_chain = chain.size == chain.n  # else the model itself says that one chain of order 1 does not describe people
-    read_rightly = one_chain or summary.method == "model"
+    read_rightly = chain.size == chain.n or summary.method == "model"  # several chains are not read as one
     supported = summary.method == "design" or (check.fits is not False and read_rightly)
     summary = summary.known(supported)
     figures = {"events": summary.histogram.value, "low": summary.histogram.low, "high": summary.histogram.high}

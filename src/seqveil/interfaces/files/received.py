@@ -143,11 +143,13 @@ class Received:
 
     def _filled(self, who: Ints, counted: Floats) -> Log:
         """The log with the events that went without a release back where they were."""
-        order = np.argsort(who, kind="stable")
-        first = np.diff(who[order], prepend=-1) != 0
-        before = np.where(first, -1.0, np.roll(counted[order], 1))
-        skipped = np.empty(counted.size)
-        skipped[order] = counted[order] - before - 1
+        times = self.times
+        own = pl.DataFrame({"user": who, "event": counted, "time": np.zeros(who.size) if times is None else times})
+        before, last = (
+            own.select(pl.col(name).shift(1, fill_value=first).over("user")).to_series().to_numpy()
+            for name, first in (("event", -1.0), ("time", -np.inf))
+        )
+        skipped = counted - before - 1
         wrong = ~((skipped >= 0) & (skipped <= MOST_LEFT_OUT) & (skipped == np.floor(skipped)))
         if wrong.any():
             row = self.events.row(int(wrong.argmax()))
@@ -158,11 +160,8 @@ class Received:
         codes, rows = np.full(owner.size, NOTHING), np.full(owner.size, -1)
         epsilons = np.full(owner.size, HELD if self.setting.in_blocks else np.nan)
         codes[at], rows[at], epsilons[at] = self.codes, np.arange(counted.size), self.epsilons
-        times = self.times
         if times is not None:
             # an event without a release came after its user's last one: at that time the budget was gone already
-            last = np.empty(counted.size)
-            last[order] = np.where(first, -np.inf, np.roll(times[order], 1))
             times = np.where(rows >= 0, times[owner], last[owner])
         return Log(self.events.users.gather(owner).to_list(), who[owner], codes, times, epsilons, rows)
 

@@ -15,6 +15,7 @@ import gzip
 import io
 import json
 import os
+import select
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -118,7 +119,7 @@ def _refuse(name: str, problem: str) -> NoReturn:
 def _content(path: FilePath) -> bytes:
     """The bytes of a file or of standard input."""
     if os.fspath(path) == "-":
-        return sys.stdin.buffer.read()
+        return _piped()
     if os.path.isdir(path):
         _refuse(file_name(path), "is a folder; name a file in it")
     try:
@@ -127,6 +128,21 @@ def _content(path: FilePath) -> bytes:
         _refuse(file_name(path), "no such file; check the path")
     except OSError as error:
         _refuse(file_name(path), f"cannot be opened ({error.strerror}); check its permissions")
+
+
+def _piped() -> bytes:
+    """Standard input to its end. A signal may reach another thread than this one, so none is waited for for long."""
+    try:
+        number = sys.stdin.fileno()
+    except OSError:  # not a file, as in a test
+        return sys.stdin.buffer.read()
+    content = bytearray()
+    while True:
+        if select.select([number], [], [], 0.2)[0]:
+            block = os.read(number, 1 << 16)
+            if not block:
+                return bytes(content)
+            content += block
 
 
 def file_name(data: FilePath | pl.DataFrame | Table) -> str:
