@@ -114,6 +114,13 @@ class Terms:
             return f'no bound: mechanism "{self.mechanism.name}" does not keep to its ε, so nothing is promised'
         return NO_BOUND if self.unbounded else ""
 
+    @property
+    def lasts(self) -> str:
+        """Says where the promises of secrets end, and with them the releases of a stream; empty where they never do."""
+        if self.trackers is None or self.trackers.limit is None:
+            return ""
+        return f"at most {self.trackers.limit:,} events of a person; then releases are refused: {self.trackers.beyond}"
+
     @cached_property
     def trackers(self) -> SecretTrackers | None:
         """The accounts of the declared secrets before the first release, where secrets follow the clock of streams that

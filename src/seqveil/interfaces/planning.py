@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from seqveil.core.alphabet import Alphabet
+from seqveil.core.bulk import heard
 from seqveil.core.distortion import Distortion, error_name, error_size
 from seqveil.core.errors import InputError, option
 from seqveil.core.kernel import Floats, Ints
@@ -215,6 +216,8 @@ class Plan(Result):
                 *(("means", text) for text in self.risk.sentences),
                 ("grade", self.risk.grade.text),
             ]
+        lasts = self.rows[0].policy.on(self.model).lasts
+        said += [("lasts", lasts)] if lasts else []
         if any(row.policy.block > 1 for row in self.rows):
             said.append(("blocks", BLOCK))
         return [*said, *(("note", text) for text in self.notes)]
@@ -224,10 +227,12 @@ class Plan(Result):
         return percent(error) if self.distortion == "hamming" else error_size(error, self.distortion)
 
     def _error(self, row: PlanRow) -> str:
+        have, have_not = (None if side is None else self._cost(side) for side in (row.with_secret, row.without_secret))
         by_secret = ""
-        if row.with_secret is not None and row.without_secret is not None:
-            sides = self._cost(row.with_secret), self._cost(row.without_secret)
-            by_secret = f" ({sides[0]} for people who have the secret, {sides[1]} for those who do not)"
+        if have is not None and have_not is not None:
+            by_secret = f" ({have} for people who have the secret, {have_not} for those who do not)"
+        elif have is not None or have_not is not None:
+            by_secret = f" ({'nobody' if have is None else 'everybody'} that was tried has the secret)"
         wrong = self.distortion == "hamming"
         what = "of the events are released wrong" if wrong else "an event"
         guess = "guessing with no release at all is wrong for" if wrong else "with no release:"
@@ -355,9 +360,18 @@ class _Trials:
         terms = policy.on(self.model)
         people = self._people(_usual_people(terms, self.length) if self.most is None else self.most)
         done, expected = len(self.people), max(self.expected, len(self.people) + 1)
-        self.tell(f"policy {done + 1} of {expected}, on {count(len(people), 'person', 'people')}", done / expected)
+        label = f"policy {done + 1} of {expected}, on {count(len(people), 'person', 'people')}"
+        events, under_way = sum(map(len, people)), [0]
+
+        def stepped(streams: int) -> None:
+            """Tell how many of the events were released."""
+            under_way[0] += streams
+            self.tell(label, (done + min(1.0, under_way[0] / events)) / expected)
+
+        stepped(0)
         self.people.append(len(people))
-        found = release(terms, people, self.seed + 1)
+        with heard(stepped):
+            found = release(terms, people, self.seed + 1)
         costs = (*mean_cost(found.costs), found.decoded_error, found.withheld, found.leakage)
         return PlanRow(policy, total, *costs, *_by_secret(terms, people, found.costs))
 
@@ -381,6 +395,7 @@ def _usual_people(terms: Terms, length: int) -> int:
 def _searched(tried: _Trials, wishes: Wishes) -> tuple[list[PlanRow], PlanRow | None]:
     """All rows of a plan, and the one that is recommended."""
     length, own, allowed = tried.length, wishes.policy, wishes.allowed
+    most = math.inf if wishes.secrets else HIGHEST * length  # beyond it every release is the truth
     if own is not None:
         whole = own.budget.exact_total or (own.rate or 0.0) * length
         row = tried.row(own, max((secret.total for secret in own.secrets), default=whole))
@@ -388,7 +403,13 @@ def _searched(tried: _Trials, wishes: Wishes) -> tuple[list[PlanRow], PlanRow | 
     totals = wishes.epsilons or (TOTALS if not wishes.secrets else SECRET_TOTALS if allowed is None else ())
     if wishes.epsilons is not None and not wishes.secrets:
         totals = tuple(epsilon * length for epsilon in wishes.epsilons)
-    ways = _ways(tried, wishes, allowed or totals[len(totals) // 2])
+    wanted = {total for total in (*totals, *([] if allowed is None else [allowed])) if total <= most}
+    if not wanted or (allowed is not None and allowed > most):
+        raise InputError(
+            f"with more than ε = {HIGHEST:g} an event all but the truth is released, and streams have "
+            f"{count(length, 'event')}; ask for less, or for longer streams"
+        )
+    ways = _ways(tried, wishes, allowed or sorted(wanted)[len(wanted) // 2])
 
     rows: dict[float, list[PlanRow]] = {}
 
@@ -401,7 +422,7 @@ def _searched(tried: _Trials, wishes: Wishes) -> tuple[list[PlanRow], PlanRow | 
     chosen: PlanRow | None
     tolerated = wishes.wrong
     if tolerated is not None:  # the least total of the ladder that is enough, by halving
-        ladder = [total for total in LADDER if total <= HIGHEST * (1 if wishes.secrets else length)]
+        ladder = [total for total in LADDER if total <= (HIGHEST if wishes.secrets else most)]
         tried.expected = len(tried.people) + len(ways) * len(ladder).bit_length()
         place = bisect_left(ladder, True, key=lambda total: best(total).error <= tolerated)
         if place == len(ladder):
@@ -409,7 +430,6 @@ def _searched(tried: _Trials, wishes: Wishes) -> tuple[list[PlanRow], PlanRow | 
             raise InputError(f"no policy errs by {tolerated:g} or less on these people; tolerate more{more}")
         chosen = min(rows[ladder[place]], key=lambda row: row.error)
     else:
-        wanted = {*totals, *([] if allowed is None else [allowed])}
         tried.expected = len(tried.people) + len(ways) * len(wanted)
         least = {total: best(total) for total in sorted(wanted)}
         chosen = None if allowed is None else least[allowed]

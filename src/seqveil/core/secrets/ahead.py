@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from seqveil.core import filtering
 from seqveil.core.bulk import compiled, form, in_parts
-from seqveil.core.errors import InputError
+from seqveil.core.errors import InputError, option
 from seqveil.core.kernel import UNIT, Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets.declared import Secret
@@ -190,13 +190,12 @@ class Ahead:
     @property
     def beyond(self) -> str:
         """Why there is no promise about longer streams, and what to do: the end of a message."""
-        if self.limit == self.foreseen:
-            return "give the secret a window" if self.family else "start a new stream"
-        remedy = "give the secret a window" if self.family else "smooth the model"
-        return (
-            f"beyond that the model makes the secret, or its opposite, less likely than {FAINTEST:g}, and such odds "
-            f"cannot be counted: start a new stream, or {remedy}"
-        )
+        why, remedy = "", "this model hardly forgets: fit types that switch (in Python switch=0.01), or longer slots"
+        if self.limit != self.foreseen:
+            faint = f"less likely than {FAINTEST:g}, and such odds cannot be counted"
+            why, remedy = f"beyond that the model makes the secret, or its opposite, {faint}: ", "smooth the model"
+        remedy = "give the secret a window" if self.family else remedy
+        return f"{why}{remedy}; what two streams reveal about one person adds up"
 
     @cached_property
     def countable(self) -> int | None:
@@ -405,7 +404,9 @@ class Answered(Ahead):
     def _prepare(self) -> None:
         model = self.model
         if model.trait is None or model.trait.name != self.secret.text:
-            raise InputError("the model does not know this trait; fit it to people whose answer is known, with trait=")
+            raise InputError(
+                f"the model does not know this trait; fit it to people whose answer is known, with {option('trait')}"
+            )
         self.values = len(model.trait.answers)
         self.at_start = self.at_first = (model.answers == np.arange(self.values)[:, None]).astype(np.float64)
         self.before, self.inside = self.at_start[None], np.zeros((0, self.values, 1, model.size))

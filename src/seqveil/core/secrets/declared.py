@@ -416,8 +416,8 @@ def _check(secret: Secret) -> None:
     named = window in (None, "event", *CALENDAR) or (isinstance(window, str) and _first(window) is not None)
     if not (named or (_whole(window) and int(window or 0) <= _LARGEST_WINDOW)):
         raise InputError(
-            f'window must be a number of events (1 to {_LARGEST_WINDOW}), "event", "day", "week", "first N" or None; '
-            "got something else"
+            f"window must be a number of events (1 to {_LARGEST_WINDOW}), event, day, week or first N, or left out for "
+            "the whole stream; got something else"
         )
     _check_own(secret)
 
@@ -561,7 +561,9 @@ def _touched(centre: list[float], radius: float, alphabet: Symbols) -> Codes:
     it; `Cells.within` does the same on the map.
     """
     if alphabet.points is None:
-        raise InputError("a circle needs an alphabet of numbers or points (Bins, Grid); name the values instead")
+        raise InputError(
+            "a circle needs an alphabet of numbers or points, cut into bins or cells; name the values instead"
+        )
     points = alphabet.points.reshape(alphabet.n, -1)
     if points.shape[1] != len(centre):
         raise InputError(f"the centre of this zone has {len(centre)} numbers, the alphabet's points {points.shape[1]}")

@@ -124,7 +124,7 @@ def learn(
     from seqveil.interfaces.files.receive import learn_released
 
     _check_out(out, released, model)
-    with steps(None, "rounds") as working:
+    with steps(None, "rounds, trials included") as working:
         found = learn_released(released, model, meta=meta, working=working)
     found.model.save(out)
     if json:

@@ -153,7 +153,7 @@ def _read(source: str, data: str | None, columns: o.ColumnOptions) -> tuple[Mark
     if data is not None:
         raise InputError("--data goes with a model; with data in its place some people are held out of the fit")
     table = read_table(source)
-    how = {name: value for name, value in inspect(table, **vars(columns)).options.items() if name != "other"}
+    how = inspect(table, **vars(columns)).options
     fitted = fit_table(table, **how)
     everyone, read = fitted.model, f"{fitted.read_as}; as by `seqveil fit{option_words(how)}`"
     streams = list(read_people(table, everyone).values())

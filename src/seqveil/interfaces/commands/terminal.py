@@ -331,7 +331,7 @@ class Meter:
         rate = done / max(seconds, 1e-3)
         parts = [f"{done:,.0f}{'' if total is None else f' of {total:,.0f}'} {self._unit}"]
         parts.append(f"{rate:,.0f} a second" if rate >= 1 and self._unit != "%" else f"for {duration(seconds)}")
-        if rate > 0 and total is not None:
+        if rate > 0 and total is not None and self._unit != "%":  # of a share nobody knows how long the rest takes
             parts.append(f"{duration(max(total - done, 0.0) / rate)} left")
         return f"{self._label}: {', '.join(parts)}"
 

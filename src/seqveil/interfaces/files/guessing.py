@@ -83,14 +83,21 @@ class Guess:
 
     def _user(self) -> str:
         person = _by_name(self._free(), PEOPLE)
-        why = "by its name" if person else "its values come again"
-        person = person or _repeating(self.head.select(self._free()))
-        if person is None:
+        if person is not None:
+            return self._take([person], "user", "by its name")
+        people = _repeating(self.head.select(self._free()))
+        if not people or _timely(self.head[people[0]]):
             raise DataError(
                 f"{self.file}: no column could be a user's name: none is called as people are, and in none do values "
                 f"come again; name it with {option('user')}"
             )
-        return self._take([person], "user", why)
+        self._ask("the person", people, "user")
+        return self._take(people[:1], "user", "its values come again")
+
+    def _ask(self, what: str, columns: Sequence[str], name: str) -> None:
+        """Ask whether the first of some columns is what it is taken for."""
+        others = f"; {_listed(columns[1:])} could be, too" if columns[1:] else ""
+        self.questions.append(f"is {columns[0]!r} {what}? It is a guess{others}. Name yours with {option(name)}")
 
     def _order(self, user: str) -> str | None:
         free = self._free()
@@ -98,7 +105,8 @@ class Guess:
         if names and names[0] != "seq" and not _timely(self.head[names[0]]):
             names = ()
         if not names:
-            names, why = tuple(name for name in free if _dated(self.head[name]))[:1], "it holds times"
+            dated = {name: self.head[name].n_unique() for name in free if _dated(self.head[name])}
+            names, why = tuple(sorted(dated, key=lambda name: -dated[name])[:1]), "it holds times"  # the finest
         if not names:
             names, why = _calendar_parts(self.head.select(free)), "parts of a time, by their names"
         order = self._take(names, "order", why) if names else None
@@ -118,10 +126,7 @@ class Guess:
         if not alike:
             raise DataError(f"{self.file}: no column is left that could be the value; name it with {option('value')}")
         if len(alike) > 1:
-            self.questions.append(
-                f"is {alike[0]!r} the value? It is a guess; {_listed(alike[1:])} could be, too. Name yours with "
-                f"{option('value')}"
-            )
+            self._ask("the value", alike, "value")
         return self._take(alike[:1], "value", "its values repeat among people")
 
 
@@ -141,12 +146,12 @@ def _by_name(names: Sequence[str], known: Sequence[str]) -> str | None:
     return None
 
 
-def _repeating(head: pl.DataFrame) -> str | None:
-    """The column with the most different values that come several times each."""
-    full = [name for name in head.columns if not head[name].null_count()]  # every event is somebody's
-    counts = {name: head[name].n_unique() for name in full if not _timely(head[name])}
-    fit = {name: n for name, n in counts.items() if 1 < n <= head.height / 2}
-    return max(fit, key=lambda name: fit[name]) if fit else None
+def _repeating(head: pl.DataFrame) -> list[str]:
+    """The columns whose values come several times each, words before numbers, those with the most values first."""
+    full = [name for name in head.columns if not (head[name].null_count() or _dated(head[name]))]  # each is somebody's
+    counts = {name: head[name].n_unique() for name in full}
+    fit = [name for name, n in counts.items() if 1 < n <= head.height / 2]
+    return sorted(fit, key=lambda name: (_timely(head[name]), -counts[name]))
 
 
 def _calendar_name(name: str) -> str | None:

@@ -461,6 +461,8 @@ class Run:
 def promises(setting: Terms) -> Iterator[str]:
     """The promise of the policy, and what it assumes of these people."""
     yield from setting.policy.sentences
+    if setting.lasts:
+        yield f"lasts {setting.lasts}"
     budget = setting.budget
     totals = setting.secrets or budget.exact_total is not None or budget.per_window is not None
     if setting.model.rules_out and totals and setting.mechanism.sound:

@@ -26,7 +26,7 @@ from seqveil.core.words import Line, Result, cell_text, count, plain
 from seqveil.engine.policy import Terms
 from seqveil.engine.secrets import SecretTotal
 from seqveil.interfaces.files.events import parted
-from seqveil.interfaces.files.table import FORMATS, FilePath, compressed, file_name, format_of
+from seqveil.interfaces.files.table import FilePath, compressed, file_name, format_of
 from seqveil.receiver.drift import NOT_ASKED, Drift, ModelCheck
 
 FORMAT, EDITION = "seqveil-release", 1
@@ -183,7 +183,7 @@ def taken(path: FilePath) -> bool:
 def output_format(path: FilePath, format: str | None = None) -> str:
     """The format of a file to write."""
     if os.fspath(path) != "-" and compressed(path):
-        raise DataError(f"{file_name(path)}: is written as {', '.join(FORMATS)}; name one, and convert it then")
+        raise DataError(f"{file_name(path)}: nothing is written compressed; leave .gz out, and compress the file then")
     return format_of(path, format)
 
 

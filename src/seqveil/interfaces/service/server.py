@@ -44,6 +44,8 @@ def serve(setting: Terms, state: Path, options: ServeOptions) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
         sys.setswitchinterval(SWITCH)
         gc.freeze()  # what is loaded stays: looking through it for garbage would stop everything for tens of ms
+        if setting.lasts:
+            log(f"the promise lasts {setting.lasts}", "warning")
         _announce(options, listener.getsockname()[1])
         server(service, options, limits).run(sockets=[listener])
 

@@ -32,6 +32,7 @@ from seqveil.interfaces.files.writing import symbol_columns
 from seqveil.interfaces.planning import Plan, Wishes, plan
 from seqveil.interfaces.studio.source import StudioSource
 
+NOT_SEEN = 3.0  # wrong events to expect that all stay out of sight once in twenty trials
 FIGURES = ("epsilons", "leakage", "most", "least", "spent")  # of each event
 SHADES = 255
 REMEDY = (  # with no secret declared, and with one
@@ -43,7 +44,8 @@ SEEDED = (
     "below draw afresh, so their figures differ."
 )
 STEPS, MANY = 40, 60  # events and people of a simulation
-BRIEF, FEW = 20, 5  # where each release takes milliseconds
+BRIEF, FEW = 20, 5  # where each release takes milliseconds; more people than these,
+MOST, PATIENCE = 200, 0.3  # so many at most, where they take less than so many seconds of the processor
 EVENTS, TOGETHER = 100, 20  # events of a person in an attack, and people released at a time
 FEWEST = 40  # people without whom an attack says nothing
 SINGLE = 100  # people who are enough where every event is a case
@@ -127,7 +129,10 @@ def picture_of(source: StudioSource, run: PictureRun) -> dict[str, Any]:
     shown = {name: [_short(value) for value in series[name].tolist()] for name in FIGURES}
     codes = {"raw": run.raw[: run.done], "released": series["released"], "decoded": decoded}
     risk, own = _judged(terms), [in_words(source, secret) for secret in terms.policy.secrets]
-    promised = replace(terms.policy, secrets=tuple(own)).sentences
+    promised = [
+        *replace(terms.policy, secrets=tuple(own)).sentences,
+        *([f"lasts {terms.lasts}"] if terms.lasts else []),
+    ]
     about = [  # for policy.toml, which release, serve, bridge and Spark take with --policy
         "Written by the page (`seqveil studio`); pass it to release, serve, bridge and spark with --policy.",
         *risk["sentences"],
@@ -272,14 +277,19 @@ def expected(source: StudioSource, terms: Terms) -> dict[str, Any]:
     """
     hamming = terms.distortion.is_hamming or terms.in_blocks
     quick = not terms.in_batches and (terms.in_closed_form if terms.guards else hamming)
-    length, many = (STEPS, MANY) if quick else (max(BRIEF, terms.batch), FEW)
+    length, many = (STEPS, MANY) if quick else (max(BRIEF, terms.batch), 1)
     spans = [secret.length(None) or length for secret in terms.secrets if secret.kind != "trait"]
     length = max([length, *spans]) if quick else length
 
     def tried(people: Sequence[Ints]) -> Plan:
         return plan(source.model, Wishes(policy=terms.policy), length=length, streams=people, people=many)
 
-    everybody = tried(source.crowd)
+    everybody = tried(source.crowd)  # one person alone loads what all the others need
+    if not quick:
+        many, began = FEW, time.process_time()
+        everybody = tried(source.crowd)
+        many = int(min(MOST, FEW * PATIENCE / max(time.process_time() - began, 1e-3)))
+        everybody, many = (tried(source.crowd), many) if many > FEW else (everybody, FEW)
     [row] = everybody.rows
     sides = {"people who have the secret": row.with_secret, "people who do not": row.without_secret} if quick else {}
     if source.model.trait is not None and terms.secrets and terms.secrets[0].kind == "trait":
@@ -290,7 +300,8 @@ def expected(source: StudioSource, terms: Terms) -> dict[str, Any]:
         named = {f"people whose label is “{answer}”": people for answer, people in groups.items() if people}
         sides = {whose: tried(people).rows[0].error for whose, people in named.items()}
     known = [(whose, error) for whose, error in sides.items() if error is not None]
-    return {"error": row.decoded_error, "silent": everybody.guess, "by_answer": known if len(known) > 1 else []}
+    seen = {"error": row.decoded_error, "silent": everybody.guess, "by_answer": known if len(known) > 1 else []}
+    return seen | {"below": NOT_SEEN / (everybody.people * length)}
 
 
 def attacked(source: StudioSource, terms: Terms, seed: int) -> dict[str, Any]:

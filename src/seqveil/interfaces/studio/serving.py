@@ -26,6 +26,7 @@ from starlette.routing import Route
 from seqveil.core import bulk
 from seqveil.core.errors import InputError, SeqveilError
 from seqveil.interfaces.studio.answers import Gone, Studio
+from seqveil.interfaces.studio.upload import here
 
 HOST = "127.0.0.1"
 LOOPBACK = {"127.0.0.1", "localhost"}
@@ -152,7 +153,7 @@ def _answered(answer: Callable[..., dict[str, Any]], *asked: Any) -> dict[str, A
     try:
         return answer(*asked)
     except SeqveilError as error:
-        raise HTTPException(404 if isinstance(error, Gone) else 400, str(error)) from None
+        raise HTTPException(404 if isinstance(error, Gone) else 400, here(str(error))) from None
     except Exception as error:  # its message may hold anything, so it goes nowhere
         raise HTTPException(500, f"{type(error).__name__}; change the setting, or load other data") from None
 

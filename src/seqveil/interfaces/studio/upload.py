@@ -33,7 +33,10 @@ USUAL = {"user": "user", "value": "value", "time": ""}  # columns that are taken
 # what `seqveil inspect` says by options of the command line, and what a visitor of the page can do about it
 CUT = "Say it under “Cut into”; left empty, the page cuts as the commands below say"
 SAID_HERE = {
+    " Name yours with user=": " Choose yours above",
     " Name yours with value=": " Choose yours above",
+    "name it with user=": "choose it above",
+    "name it with value=": "choose it above",
     "bins= cuts evenly, levels= into bins of about equal count": CUT,
     "Say it with cell_metres=": CUT,
     "Cut the map with cell_metres=": "Choose them above",
@@ -100,7 +103,7 @@ class Upload:
     def look(self, chosen: UploadChoice) -> tuple[dict[str, Any], list[tuple[str, str]]]:
         """The options of a fit that `seqveil inspect` proposes with these columns, cut as chosen, and what it says."""
         found = inspect(self.table, **chosen.columns)
-        said = [(name, _here(text)) for name, text in found.lines() if name not in ("column", "next")]
+        said = [(name, here(text)) for name, text in found.lines() if name not in ("column", "next")]
         options, cut = dict(found.options), chosen.cut
         if cut is not None and "cell_metres" in options:
             options["cell_metres"] = cut
@@ -118,20 +121,17 @@ class Upload:
         try:
             options, lines = self.look(chosen)
         except InputError as error:
-            return facts | {"chosen": shown, "problem": _here(str(error))}
+            return facts | {"chosen": shown, "problem": here(str(error))}
         taken = {name: options.get(name, usual) for name, usual in USUAL.items()}
         return facts | {"chosen": shown | taken, "problem": "", "lines": lines}
 
     def values(self, options: Mapping[str, Any]) -> CodedValues:
         """The events of the file, and their codes by the alphabet that it is cut into."""
         given: Any = {name: value for name, value in options.items() if name != "trait"}
-        try:
-            return read_values(self.table, **given)
-        except InputError as error:
-            raise DataError(_here(str(error))) from None
+        return read_values(self.table, **given)
 
 
-def _here(text: str) -> str:
+def here(text: str) -> str:
     """What `seqveil inspect` says, with what the page offers in place of the options of the command line."""
     for there, here in SAID_HERE.items():
         text = text.replace(there, here)

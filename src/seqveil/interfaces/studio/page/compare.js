@@ -47,7 +47,7 @@ export class Compare {
     const answer = (policy) => this.#known(asked.source, policy);
     const shown = ways.filter((way) => answer(way.policy)?.error !== null);
     const silent = shown.map((way) => answer(way.policy)?.silent).find((each) => each !== undefined);
-    const rows = shown.map((way) => ({ ...way, error: answer(way.policy)?.error ?? null }));
+    const rows = shown.map((way) => ({ ...way, error: answer(way.policy)?.error ?? null, below: answer(way.policy)?.below }));
     if (silent !== undefined) rows.push({ label: "the best guess, with no release at all", error: silent });
     $("by-answer").textContent = byAnswer(answer(ways[0].policy)?.by_answer, unit);
     const most = Math.max(...rows.map((way) => way.error ?? 0), 1e-9);
@@ -116,7 +116,8 @@ function curvesOf({ distortion, batch = 1, block = 1 }, chosen, mechanisms) {
 function row(way, most, unit) {
   const bar = el("span", { class: "bar" });
   bar.style.width = `calc((100% - 90px) * ${(way.error ?? 0) / most})`; // beside it the figure has room
-  const value = el("span", {}, way.error === null ? "…" : cost(way.error, unit));
+  const unseen = way.error === 0 && unit === "wrong"; // among too few people to see an error at all
+  const value = el("span", {}, way.error === null ? "…" : unseen ? `below ${cost(way.below, unit)}` : cost(way.error, unit));
   const waits = way.waits ? ` (a release waits for ${way.waits} more events)` : "";
   const name = way.chosen ? el("b", {}, `${way.label}${waits}, as chosen`) : `${way.label}${waits}`;
   return el("tr", { class: way.chosen ? "chosen" : "" }, el("th", { scope: "row" }, name), el("td", {}, bar, value));
