@@ -189,7 +189,7 @@ def test_costs_in_metres_are_those_of_places():
         with pytest.raises(InputError, match='use "metres"'):
             resolve(name, Cells(5000, (48.8, 48.9, 2.3, 2.4)))
     for other in (Alphabet(["a", "b"]), Grid.regular(2, 2, (0, 1, 0, 1))):
-        with pytest.raises(InputError, match="needs cells of the map"):
+        with pytest.raises(InputError, match=r"needs cells of the map.*with cell_metres=500"):
             resolve("metres", other)
 
 

@@ -12,6 +12,7 @@ from seqveil.core import words
 from seqveil.core.errors import InputError
 from seqveil.interfaces import planning
 from seqveil.interfaces.cli import main
+from seqveil.interfaces.files.release import promises
 from seqveil.interfaces.planning import Wishes, plan
 from seqveil.interfaces.trials import release
 
@@ -63,13 +64,38 @@ def test_from_accuracy_it_finds_the_least_that_reaches_it(monkeypatch):
 
 def test_where_nobody_has_the_secret_no_error_is_made_up_for_them():
     policy = sv.Policy(secrets=[sv.secrets.ever("health", window=3, epsilon=0.5)])
-    found = plan(MODEL, Wishes(policy=policy), length=3, streams=[np.array([0, 1, 0])] * 2)
+    shares = []
+    people = [np.array([0, 1, 0])] * 2
+    found = plan(
+        MODEL, Wishes(policy=policy), length=3, streams=people, progress=lambda label, share: shares.append(share)
+    )
+    assert shares == sorted(shares)
+    assert len(set(shares)) == 4  # it moves with each event
     assert found.chosen.with_secret is None
+    assert "(nobody that was tried has the secret)" in dict(found.lines())["error"]
+    assert "lasts" not in dict(found.lines())
     assert "nobody that was tried has the secret" in dict(found.lines())["note"]
     assert found.tables()[0].rows[0][3] == "nobody has it"
     everybody = plan(MODEL, Wishes(policy=policy), length=3, streams=[np.array([0, 2, 0])] * 2)
     assert (everybody.chosen.with_secret, everybody.chosen.without_secret) == (everybody.chosen.error, None)
     assert any("everybody that was tried has the secret" in note for note in everybody.notes)
+
+
+def test_streams_of_one_event_are_planned_for():
+    found = plan(MODEL, Wishes(odds=(0.1, 0.25)), length=1, people=3)
+    assert max(row.total for row in found.rows) <= planning.HIGHEST
+    with pytest.raises(InputError, match="streams have 1 event; ask for less"):
+        plan(MODEL, Wishes(epsilons=(13.0,)), length=1, people=3)
+
+
+def test_how_long_a_promise_lasts_is_said_before_it_ends():
+    policy = sv.Policy(secrets=[sv.secrets.ever("health", epsilon=0.5)])
+    said = "at most 1,000 events of a person; then releases are refused: give the secret a window"
+    assert dict(plan(MODEL, Wishes(policy=policy), length=3, people=2).lines())["lasts"].startswith(said)
+    assert any(said in each for each in promises(policy.on(MODEL)))
+    held = sv.MarkovModel([0.5, 0.5], [[1 - 1e-6, 1e-6], [1e-6, 1 - 1e-6]])
+    policy = sv.Policy(secrets=[sv.secrets.ever(1, epsilon=0.5, window=20)])
+    assert "this model hardly forgets" in policy.on(held).lasts
 
 
 @pytest.mark.slow
@@ -202,3 +228,9 @@ def test_a_file_is_planned_for_as_inspect_reads_it(tmp_path, seqveil):
     assert found.json["held_out"], found.err
     assert "--missing hold --bins 5`" in found.json["read"]
     assert any("--distortion absolute" in note for note in found.json["notes"])
+
+
+def test_rare_values_are_pooled_as_inspect_proposes(tmp_path, seqveil):
+    rows = [f"u{k % 40},{'rare' if k == 7 else 'abb'[k % 3]}" for k in range(400)]
+    (tmp_path / "d.csv").write_text("user,value\n" + "\n".join(rows) + "\n")
+    assert "--other 10`" in seqveil("plan", tmp_path / "d.csv", "--epsilon", 1, "--people", 3, "--json").json["read"]

@@ -144,6 +144,18 @@ def test_what_columns_are_taken_for(rows, roles):
     assert any(question.startswith(guess) for question in found.questions) == ("word" in rows)
 
 
+def test_the_finest_times_order_rows_and_a_guessed_person_is_asked_about():
+    times = [f"{k // 24 % 28 + 1:02}.04.2012 {k % 24:02}:00" for k in range(120)]
+    weeks = [f"2012-W{14 + k // 60}" for k in range(120)]
+    rows = {"Woche": weeks, "Ausweis": WHO, "Notiz": WHO, "Zeitpunkt": times, "Ort": ["a", "b"] * 60}
+    found = sv.inspect(pl.DataFrame(rows))
+    assert {role.role: role.column for role in found.roles}["order"] == "Zeitpunkt"
+    assert (
+        found.questions[0]
+        == "is 'Ausweis' the person? It is a guess; 'Notiz', 'Ort' could be, too. Name yours with user="
+    )
+
+
 def test_columns_that_are_named(tmp_path):
     rows = pl.DataFrame({"device": WHO, "breite": [47.1, 47.2, 47.3] * 40, "laenge": [8.1, 8.2] * 60})
     rows.write_parquet(path := tmp_path / "w.parquet")

@@ -39,7 +39,13 @@ def test_targets_that_cannot_be(tmp_path):
     source = write(tmp_path, "in.csv", "user,value\na,1\n")
     os.link(source, tmp_path / "hard.csv")
     (tmp_path / "soft.csv").symlink_to(source)
-    for name, expected in [("none/out.csv", "does not exist"), ("dir.csv", "is a folder"), ("pipe.csv", "regular")]:
+    places = {
+        "none/out.csv": "does not exist",
+        "dir.csv": "is a folder",
+        "pipe.csv": "regular",
+        "a.csv.gz": "leave .gz out",
+    }
+    for name, expected in places.items():
         with pytest.raises(DataError, match=expected):
             writing.check_place(tmp_path / name)
     for name in ("in.csv", "hard.csv", "soft.csv", "dir.csv/../in.csv"):

@@ -19,10 +19,11 @@ import seqveil as sv
 from seqveil.core.errors import InputError
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.inspection import inspect
+from seqveil.interfaces.studio import picture
 from seqveil.interfaces.studio.answers import Gone, Studio
 from seqveil.interfaces.studio.picture import PictureRun, expected, offers
 from seqveil.interfaces.studio.source import SAMPLES, sample
-from seqveil.interfaces.studio.upload import Upload, UploadChoice, loaded
+from seqveil.interfaces.studio.upload import Upload, UploadChoice, here, loaded
 from studios import asked, finish
 
 POWER = {"distortion": "absolute", "epsilon": 1.0}
@@ -118,6 +119,15 @@ def test_a_trait_costs_people_of_each_label():
     found = studio.expect({"source": name, "policy": policy})["by_answer"]
     assert [whose for whose, _ in found] == ["people whose label is “no”", "people whose label is “yes”"]
     assert all(0 < error < 0.7 for _, error in found)
+
+
+def test_where_no_error_was_seen_it_is_said_how_large_it_may_be(monkeypatch):
+    asked = {"source": "clicks", "policy": {"epsilon": 1.0, "batch": 2}}
+    monkeypatch.setattr(picture, "PATIENCE", 0.0)
+    few = Studio().expect(asked)["below"]
+    assert few == pytest.approx(picture.NOT_SEEN / (picture.FEW * picture.BRIEF))
+    monkeypatch.setattr(picture, "PATIENCE", 1e9)
+    assert Studio().expect(asked)["below"] < few / 4
 
 
 @pytest.mark.slow
@@ -293,6 +303,7 @@ def test_bad_data_is_refused_in_one_line_that_holds_none_of_it(name):
     assert refusal
     assert "\n" not in refusal
     assert "secret-77" not in refusal
+    assert "user=" not in here(refusal)  # which is how a visitor of the page reads it
 
 
 def test_columns_that_are_chosen_are_looked_at_as_chosen():

@@ -288,8 +288,8 @@ def expected(source: StudioSource, terms: Terms) -> dict[str, Any]:
     if not quick:
         many, began = FEW, time.process_time()
         everybody = tried(source.crowd)
-        many = int(min(MOST, FEW * PATIENCE / max(time.process_time() - began, 1e-3)))
-        everybody, many = (tried(source.crowd), many) if many > FEW else (everybody, FEW)
+        many = max(FEW, int(min(MOST, FEW * PATIENCE / max(time.process_time() - began, 1e-3))))
+        everybody = everybody if many == FEW else tried(source.crowd)
     [row] = everybody.rows
     sides = {"people who have the secret": row.with_secret, "people who do not": row.without_secret} if quick else {}
     if source.model.trait is not None and terms.secrets and terms.secrets[0].kind == "trait":

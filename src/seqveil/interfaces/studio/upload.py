@@ -19,7 +19,7 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.fitting import fit_codes
 from seqveil.core.words import count
 from seqveil.interfaces.choosing import said_of_check
-from seqveil.interfaces.files.fit import CodedValues, answers_of, read_values
+from seqveil.interfaces.files.fit import answers_of, read_values
 from seqveil.interfaces.files.inspection import inspect, option_words
 from seqveil.interfaces.files.table import Table, file_name, table_of_bytes
 from seqveil.interfaces.studio.source import CROWD, StudioSource, proposed
@@ -125,11 +125,6 @@ class Upload:
         taken = {name: options.get(name, usual) for name, usual in USUAL.items()}
         return facts | {"chosen": shown | taken, "problem": "", "lines": lines}
 
-    def values(self, options: Mapping[str, Any]) -> CodedValues:
-        """The events of the file, and their codes by the alphabet that it is cut into."""
-        given: Any = {name: value for name, value in options.items() if name != "trait"}
-        return read_values(self.table, **given)
-
 
 def here(text: str) -> str:
     """What `seqveil inspect` says, with what the page offers in place of the options of the command line."""
@@ -147,7 +142,7 @@ def loaded(upload: Upload, chosen: UploadChoice, name: str) -> StudioSource:
     (2, 4, 'seqveil fit d.csv -o d.model')
     """
     options, _ = upload.look(chosen)
-    found = upload.values(options)
+    found = read_values(upload.table, **{name: value for name, value in options.items() if name != "trait"})
     names, who = np.unique(found.events.users.cast(str).to_numpy(), return_inverse=True)
     apart = names.size >= FEW
     shown = np.arange(names.size) % SHARE == SHARE - 1 if apart else np.ones(names.size, bool)
