@@ -171,8 +171,7 @@ class Symbols(ABC):
         if missing not in (None, "drop", "hold", "symbol"):
             raise InputError(f"expected missing values to be drop, hold or symbol, got {missing!r}")
         if missing == "symbol" and self._code_of(MISSING) is None:
-            named = option("missing", "symbol")
-            raise InputError(f"{named} needs an alphabet of names with {MISSING!r} in it; use drop or hold")
+            raise InputError(f"{option('missing', 'symbol')} needs a symbol {MISSING!r}; use drop or hold")
         return self._with(missing=missing)
 
     def with_slots(self, slots: Slots | None) -> Self:
@@ -222,13 +221,9 @@ class Symbols(ABC):
         if on_unknown not in ("error", "hide", "nearest", "other"):
             raise InputError('on_unknown must be "error", "hide", "nearest" or "other"; got something else')
         if on_unknown == "other" and self._code_of(OTHER) is None:
-            raise InputError(
-                f'{option("on_unknown", "other")} needs a symbol "other" in the alphabet; fit it so, or use hide'
-            )
+            raise InputError(f'{option("on_unknown", "other")} needs a symbol "other"; fit it so, or use hide')
         if on_unknown == "nearest" and self.points is None:
-            raise InputError(
-                f"{option('on_unknown', 'nearest')} needs an alphabet of numbers; use error, or cut numbers into bins"
-            )
+            raise InputError(f"{option('on_unknown', 'nearest')} needs an alphabet of numbers; use error, or bins")
         self.__dict__.update(on_unknown=on_unknown, hides=on_unknown == "hide")
 
     def checked_codes(self, codes: ArrayLike) -> Codes:

@@ -259,9 +259,7 @@ def _by_name(name: str, alphabet: Symbols) -> Distortion:
         raise InputError(f"expected a distortion among {', '.join(NAMES)} or a matrix, got {name!r}")
     points, said = alphabet.points, f'distortion "{name}"'
     if name == "metres" and not alphabet.on_map:
-        raise InputError(
-            f"{said} needs cells of the map, and this alphabet has none; fit with {option('cell_metres', 500)}"
-        )
+        raise InputError(f"{said} needs cells of the map; fit with {option('cell_metres', 500)}")
     if name != "metres" and alphabet.on_map:
         raise InputError(f'{said} would measure in degrees, which are no distances; use "metres"')
     if points is None:

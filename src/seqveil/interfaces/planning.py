@@ -403,13 +403,7 @@ def _searched(tried: _Trials, wishes: Wishes) -> tuple[list[PlanRow], PlanRow | 
     totals = wishes.epsilons or (TOTALS if not wishes.secrets else SECRET_TOTALS if allowed is None else ())
     if wishes.epsilons is not None and not wishes.secrets:
         totals = tuple(epsilon * length for epsilon in wishes.epsilons)
-    wanted = {total for total in (*totals, *([] if allowed is None else [allowed])) if total <= most}
-    if not wanted or (allowed is not None and allowed > most):
-        raise InputError(
-            f"with more than ε = {HIGHEST:g} an event all but the truth is released, and streams have "
-            f"{count(length, 'event')}; ask for less, or for longer streams"
-        )
-    ways = _ways(tried, wishes, allowed or sorted(wanted)[len(wanted) // 2])
+    ways = _ways(tried, wishes, min(most, allowed or totals[len(totals) // 2]))
 
     rows: dict[float, list[PlanRow]] = {}
 
@@ -430,6 +424,12 @@ def _searched(tried: _Trials, wishes: Wishes) -> tuple[list[PlanRow], PlanRow | 
             raise InputError(f"no policy errs by {tolerated:g} or less on these people; tolerate more{more}")
         chosen = min(rows[ladder[place]], key=lambda row: row.error)
     else:
+        wanted = {total for total in (*totals, allowed or totals[0]) if total <= most}
+        if not wanted or (allowed or 0.0) > most:
+            raise InputError(
+                f"with more than ε = {HIGHEST:g} an event all but the truth is released, and streams have "
+                f"{count(length, 'event')}; ask for less, or for longer streams"
+            )
         tried.expected = len(tried.people) + len(ways) * len(wanted)
         least = {total: best(total) for total in sorted(wanted)}
         chosen = None if allowed is None else least[allowed]

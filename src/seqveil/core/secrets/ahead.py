@@ -404,9 +404,7 @@ class Answered(Ahead):
     def _prepare(self) -> None:
         model = self.model
         if model.trait is None or model.trait.name != self.secret.text:
-            raise InputError(
-                f"the model does not know this trait; fit it to people whose answer is known, with {option('trait')}"
-            )
+            raise InputError(f"the model does not know this trait; fit it to people's answers, with {option('trait')}")
         self.values = len(model.trait.answers)
         self.at_start = self.at_first = (model.answers == np.arange(self.values)[:, None]).astype(np.float64)
         self.before, self.inside = self.at_start[None], np.zeros((0, self.values, 1, model.size))

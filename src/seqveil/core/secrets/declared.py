@@ -561,9 +561,7 @@ def _touched(centre: list[float], radius: float, alphabet: Symbols) -> Codes:
     it; `Cells.within` does the same on the map.
     """
     if alphabet.points is None:
-        raise InputError(
-            "a circle needs an alphabet of numbers or points, cut into bins or cells; name the values instead"
-        )
+        raise InputError("a circle needs numbers or points, cut into bins or cells; name the values instead")
     points = alphabet.points.reshape(alphabet.n, -1)
     if points.shape[1] != len(centre):
         raise InputError(f"the centre of this zone has {len(centre)} numbers, the alphabet's points {points.shape[1]}")
