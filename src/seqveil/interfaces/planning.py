@@ -403,6 +403,7 @@ def _searched(tried: _Trials, wishes: Wishes) -> tuple[list[PlanRow], PlanRow | 
     totals = wishes.epsilons or (TOTALS if not wishes.secrets else SECRET_TOTALS if allowed is None else ())
     if wishes.epsilons is not None and not wishes.secrets:
         totals = tuple(epsilon * length for epsilon in wishes.epsilons)
+    tried.expected = len(BLOCKS) + 2 * (len(totals) + 1)  # about, until it is known which ways are tried
     ways = _ways(tried, wishes, min(most, allowed or totals[len(totals) // 2]))
 
     rows: dict[float, list[PlanRow]] = {}

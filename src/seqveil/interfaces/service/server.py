@@ -45,7 +45,7 @@ def serve(setting: Terms, state: Path, options: ServeOptions) -> None:
         sys.setswitchinterval(SWITCH)
         gc.freeze()  # what is loaded stays: looking through it for garbage would stop everything for tens of ms
         if setting.lasts:
-            log(f"the promise lasts {setting.lasts}", "warning")
+            log("the promise ends", "warning", detail=setting.lasts)
         _announce(options, listener.getsockname()[1])
         server(service, options, limits).run(sockets=[listener])
 
