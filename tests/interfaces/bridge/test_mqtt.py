@@ -189,7 +189,8 @@ def test_two_clients_of_one_name_are_noticed(place):
     with place.bridge():
         other = Client(place.mosquitto.port, f"{place.name}-bridge")  # they take turns; this broker does not say why
         until(lambda: any(name == "warning" and "client id" in said["reason"] for name, said in place.log))
-        other.close()
+    other.send_all([("alone", b"")])  # connected for good, so that nothing is left open
+    other.close()
 
 
 @mosquitto.needed

@@ -42,6 +42,7 @@ IN_FLIGHT = 1000  # messages that it sends before the first is acknowledged
 MOST = 2 * IN_FLIGHT  # messages of ours under way, and waiting at QoS 0
 MOST_PACKET = 1 << 20  # bytes that the broker may send at once
 FINISH = 10.0  # seconds for what was accepted, after being asked to end
+SHORT, MANY = 5.0, 3  # seconds of a connection, and connections in a row, that look like two clients with one id
 TAKEN_OVER = 0x8E
 HOPELESS = {0x84, 0x85, 0x86, 0x87, 0x8A, 0x8C}  # refusals that trying again does not change
 USER = "{user}"
@@ -169,6 +170,7 @@ class MqttLink:
         self.broker, self.topics, self._own = broker, topics, own
         self._core: Core
         self._connection = 0  # changes whenever the connection is lost
+        self._since, self._short = 0.0, 0  # when it came up; connections in a row that were short
         self._pause, self._next_try = BACKOFF[0], 0.0  # seconds between two tries, and when the next one is
         self._waiting: deque[Message] = deque()
         self._unacknowledged: deque[Message] = deque()  # in the order they came, in which they must be acknowledged
@@ -296,7 +298,7 @@ class MqttLink:
         if reason.is_failure:
             self._core.log("refused by the broker", {"reason": str(reason)})
             return
-        self._pause = BACKOFF[0]
+        self._since, self._pause = time.monotonic(), BACKOFF[0]
         if not flags.session_present:
             self._core.numbers.forget()
         self._core.log("connected", {"session": "resumed" if flags.session_present else "new"})
@@ -307,6 +309,9 @@ class MqttLink:
 
     def _on_disconnect(self, client: paho.Client, data: Any, flags: Any, reason: Any, properties: Any) -> None:
         self._connection += 1
+        self._short = self._short + 1 if time.monotonic() - self._since < SHORT else 0
+        if self._short == MANY:  # not every broker says why it ends a connection
+            self._core.log("warning", {"reason": "connections end soon; does another client use this client id?"})
         if reason.value == TAKEN_OVER:
             raise BrokerError(
                 "another client has taken this client id over; give each bridge a state file with a name of its own"
