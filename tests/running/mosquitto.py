@@ -142,6 +142,7 @@ class Client:
     def close(self):
         self._client.disconnect()
         self._client.loop_stop()
+        del self._client  # which closes what it wakes itself up with
 
 
 def found(*programs):
