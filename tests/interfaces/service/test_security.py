@@ -214,17 +214,15 @@ def test_tls_protects_the_way(tmp_path):
 
 @pytest.mark.slow
 def test_strangers_have_one_line_a_second_and_are_answered_slowly(tmp_path, capsys):
-    with running(tmp_path, words_setting(), strangers=10.0) as service:
+    with running(tmp_path, words_setting(), strangers=0.05) as service:  # one at once, then one in twenty seconds
         begin = time.monotonic()
-        for _ in range(19):
-            assert service.ask("GET", "/metrics", token="sv_no_one").status == 401
-        quick = time.monotonic() - begin
-        assert service.ask("GET", "/zq-secret", token=None).status == 404
-        assert service.ask("GET", "/zq-secret", token=None).status == 404
+        assert service.ask("GET", "/metrics", token="sv_no_one").status == 401
+        for _ in range(2):
+            assert service.ask("GET", "/zq-secret", token=None).status == 404
         slow = time.monotonic() - begin
         assert service.ask("GET", "/metrics").status == 200
     said = capsys.readouterr().err
-    assert slow > PENALTY > quick or quick > PENALTY  # on a busy machine its rate fills up again meanwhile
+    assert slow > PENALTY
     assert 1 <= said.count("without a token") <= 1 + slow
     assert "zq-secret" not in said
 
