@@ -137,10 +137,14 @@ def test_the_command_killed_from_its_first_second_on_and_interrupted(spark, plac
         until((place / stage).exists, process)
         time.sleep(chance.random() * 0.05)
         end(process)
-    process = subprocess.Popen([*command, "--follow"], stderr=subprocess.PIPE, text=True)
+    errors = place / "errors"
+    with errors.open("w") as stream:
+        process = subprocess.Popen([*command, "--follow"], stderr=stream)
+    until(lambda: errors.read_text(), process)  # a commit may be there from the run before
     until((place / "checkpoint" / "commits" / "0").exists, process)
     process.send_signal(signal.SIGINT)
-    said = process.communicate(timeout=PATIENCE)[1].splitlines()
+    process.wait(PATIENCE)
+    said = errors.read_text().splitlines()
     assert (process.returncode, len(said)) == (1, 2)
     assert "in the order in which events arrive" in said[0]
     assert said[1] == "interrupted; what was released stands, and the same command goes on with it"
