@@ -14,23 +14,20 @@ Reference: docs/theory.md, section 7.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core import filtering
-from seqveil.core.bulk import ByUser, compiled, form
+from seqveil.core.bulk import ByUser
 from seqveil.core.kernel import UNIT, Floats, Ints, outward, slack
 from seqveil.core.model import MarkovModel
 
 FEW = 64  # steps that are simply taken
 LARGEST = 512  # states of a chain whose powers are kept
 POWERS = 64  # of chains that are kept
-SHORT = 32  # weights of a row up to which many rows are looked through side by side
 LEAST = 1e-280  # what is less in a power is no longer to be trusted
 
 
@@ -54,9 +51,6 @@ def log_lifts(column: Ints, marginal: Floats, terms: int, least: Ints | None = N
 
 def weight_range(column: Ints, possible: NDArray[np.bool_]) -> tuple[Ints, Ints]:
     """Least and largest weight over the possible symbols: two (B,) arrays."""
-    if possible.all():
-        turned = np.ascontiguousarray(column.T) if column.shape[1] <= SHORT < len(column) else column.T
-        return turned.min(0), turned.max(0)
     return np.where(possible, column, np.iinfo(np.int64).max).min(1), np.where(possible, column, 0).max(1)
 
 
@@ -131,11 +125,10 @@ class Leakages(ByUser):
         terms = chain.newest.size
         if chain.full_support:
             with np.errstate(divide="ignore", invalid="ignore"):
-                # numpy's in either form: others may differ in the last bit
                 logs = np.log(np.array((high, low)) / marginal)
-            silent = low == high
-            up = _added(self.ahead_most, logs[0], silent, slack(terms))
-            down = _added(self.ahead_least, logs[1], silent, -slack(terms))
+            sides = outward(logs[0], slack(terms), +1), outward(logs[1], slack(terms), -1)
+            most, least = (np.where(low == high, 0.0, side)[:, None] for side in sides)
+            up, down = _add(self.ahead_most, most, np.inf), _add(self.ahead_least, least, -np.inf)
             return self._after(up, down, up, down, marginal)
         down, up = log_lifts(column, marginal, terms, least_column)
         most = _extend(self.ahead_most, up[:, chain.newest], -np.inf)
@@ -209,30 +202,6 @@ class Leakages(ByUser):
     def worst(self) -> Floats:
         """SIL of what was released: the larger side, one number a user."""
         return larger_side(self.most, self.least)
-
-
-def _added(running: Floats, logs: Floats, silent: NDArray[np.bool_], relative: float) -> Floats:
-    """One side of an account (B, 1) after releases with these logs of extreme lifts (B,); `relative` has its sign."""
-    if len(logs) == 1:
-        out = [0.0]
-        add_outward(running[:, 0].tolist(), logs.tolist(), silent.tolist(), relative, out)
-        return np.array([out])
-    found = np.empty(len(logs))
-    form(add_outward)(running[:, 0], logs, silent, relative, found)
-    return found[:, None]
-
-
-@compiled
-def add_outward(running: Any, logs: Any, silent: Any, relative: float, out: Any) -> None:
-    """running + log of each user, rounded outward, up where `relative` is above 0; what is silent costs nothing."""
-    sign = math.copysign(UNIT, relative)
-    for user in range(len(out)):
-        both, log = running[user], logs[user]
-        if not silent[user]:
-            log += relative + 8.0 * sign * abs(log) if not math.isinf(log) else 0.0
-            both += log
-            both += 2.0 * sign * abs(both) if not math.isinf(both) else 0.0
-        out[user] = both
 
 
 def _extend(ahead: Floats, logs: Floats, impossible: float) -> Floats:
