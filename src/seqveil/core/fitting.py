@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.alphabet import Alphabet, Codes, Symbols, comes_from
+from seqveil.core.alphabet import Alphabet, Codes, Symbols, comes_from, listed, symbols_of
 from seqveil.core.bulk import places_within
 from seqveil.core.errors import DataError, ModelError, UnknownSymbol
 from seqveil.core.filtering import log_likelihoods
@@ -195,31 +195,26 @@ def _types_for(users: Ints, codes: Codes, alphabet: Symbols, how: Mapping[str, A
     return next(types for types, less in lost if less.sum() <= less.std() * np.sqrt(less.size))
 
 
-def read_streams(streams: Any, alphabet: Symbols | None) -> tuple[Symbols, Codes, Codes]:
+def read_streams(streams: Any, alphabet: Symbols | Sequence[Any] | None) -> tuple[Symbols, Codes, Codes]:
     """The alphabet (made from the data where None), and the number of the stream and the code of every event."""
     unlisted = isinstance(streams, str | bytes) or not hasattr(streams, "__iter__")
     if unlisted or comes_from(streams, "polars", "pandas", "pyarrow"):
         raise DataError("streams must be a list of sequences; a frame or a file is fitted by sv.fit")
-    listed = [stream.to_numpy() if comes_from(stream, "polars", "pandas") else stream for stream in streams]
-    for place, stream in enumerate(listed):
+    lengths, values = list[int](), list[Any]()
+    for place, stream in enumerate(streams):
         if isinstance(stream, str | bytes) or not hasattr(stream, "__len__"):
             raise DataError(f"stream {place} must be a sequence of values; wrap a single stream in a list: [stream]")
         if not len(stream):
             raise DataError(f"stream {place} has no events; drop empty streams first")
-    if not listed:
+        lengths.append(len(stream))
+        values += listed(stream)
+    if not lengths:
         raise DataError("there is nothing to fit: the data hold no streams")
-    lengths = np.array([len(stream) for stream in listed], dtype=np.int64)
-    values: Any
-    if all(isinstance(stream, np.ndarray) for stream in listed) and len({stream.dtype.kind for stream in listed}) == 1:
-        values = np.concatenate(listed)
-    else:
-        plain = (stream.tolist() if isinstance(stream, np.ndarray) else stream for stream in listed)
-        values = [value for stream in plain for value in stream]
-    alphabet = alphabet or Alphabet.of(values)
+    symbols = Alphabet.of(values) if alphabet is None else symbols_of(alphabet)
+    users = np.repeat(np.arange(len(lengths)), lengths)
     try:
-        codes = alphabet.strict.encode(values)
+        return symbols, users, symbols.strict.encode(values)
     except UnknownSymbol as error:
-        stream = int(np.searchsorted(np.cumsum(lengths), error.position, side="right"))
-        event = error.position - int(lengths[:stream].sum())
+        stream = int(users[error.position])
+        event = error.position - sum(lengths[:stream])
         raise UnknownSymbol(f"stream {stream}, event {event}: {error}", error.position) from None
-    return alphabet, np.repeat(np.arange(len(listed)), lengths), codes

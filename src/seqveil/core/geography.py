@@ -172,7 +172,7 @@ class Cells(Symbols):
         self._set_policy(on_unknown)
 
     def _found(self, values: Any) -> Codes:
-        points = pair_array(values, self.hides)
+        points = pair_array(values)
         lost = ~np.isfinite(points).all(1)
         points[lost] = 0.0
         lost |= ~possible(points) & (self.on_unknown != "nearest")

@@ -169,7 +169,7 @@ class MarkovModel(States):
         self, prior: ArrayLike, transitions: Any, order: int = 1, alphabet: Symbols | Sequence[Any] | None = None
     ) -> None:
         states = from_arrays(prior, transitions, order)
-        self._adopt(states, symbols_of(alphabet, states.n))
+        self._adopt(states, symbols_of(range(states.n) if alphabet is None else alphabet))
 
     @classmethod
     def _of(cls, states: States, alphabet: Symbols) -> MarkovModel:
@@ -192,7 +192,6 @@ class MarkovModel(States):
         streams: Any,
         order: int = 1,
         alphabet: Symbols | Sequence[Any] | None = None,
-        n: int | None = None,
         smoothing: float = SMOOTHING,
         *,
         types: int | None = None,
@@ -208,8 +207,8 @@ class MarkovModel(States):
         is called impossible, and accounts take nobody to ever do it (`rules_out`). Contexts that never continue restart
         from `base`. The fit itself is **not** private.
 
-        Parameters: `streams` is a list of sequences, one for each person (`sv.fit` takes frames and files). `n` says
-        that values are codes 0..n-1; without `alphabet` and `n` the alphabet is what occurs.
+        Parameters: `streams` is a list of sequences, one for each person (`sv.fit` takes frames and files). Without
+        `alphabet` it is what occurs; `range(n)` says that values are codes 0..n-1.
 
         With `types`, a mixture of that many chains is fitted by EM (`core.mixture`): a type of person is drawn at the
         start of a stream, and its chain is followed. `switch` is the chance a step that a stream goes on as somebody
@@ -230,8 +229,7 @@ class MarkovModel(States):
         """
         from seqveil.core.fitting import fit_codes, read_streams
 
-        given = None if alphabet is None and n is None else symbols_of(alphabet, n)
-        found, users, codes = read_streams(streams, given)
+        found, users, codes = read_streams(streams, alphabet)
         how: dict[str, Any] = {"types": types, "trait": trait, "switch": switch, "least_people": least_people}
         return fit_codes(users, codes, found, order=order, smoothing=smoothing, seed=seed, **how)
 

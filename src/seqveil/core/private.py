@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.alphabet import Symbols, symbols_of
+from seqveil.core.alphabet import Alphabet, Symbols
 from seqveil.core.bulk import places_within
 from seqveil.core.errors import InputError, whole_number
 from seqveil.core.kernel import Ints
@@ -100,7 +100,7 @@ class BoundedCounts:
             "users": users,
             "events": users + max(0, int(moves.sum())),
         }
-        return MarkovModel._of(_chain(starts, moves, scale), symbols_of(alphabet, n)).with_origin(origin)
+        return MarkovModel._of(_chain(starts, moves, scale), alphabet or Alphabet.codes(n)).with_origin(origin)
 
 
 def _chain(starts: Ints, moves: Ints, scale: float) -> States:
