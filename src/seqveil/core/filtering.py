@@ -29,7 +29,6 @@ TINY = 1e-300
 FAINT = 1e-140  # what is less is kept as a logarithm: far enough from 1e-308 that no step between can lose it
 GONE = 1e-280  # what is less is no longer to be trusted where only floats carry it on, as through a batch
 CHUNK = 1 << 22  # numbers gathered at once
-ROWS = 256  # users whose distributions stay in the processor's own memory
 SIDE = 8  # users who go side by side: `_products` names each of them
 CLEAR = 1e-120  # what is more hears nothing of the faint ones
 
@@ -43,8 +42,7 @@ def advance(model: MarkovModel, weights: ArrayLike) -> Floats:
     rows = np.ascontiguousarray(np.asarray(weights, dtype=np.float64))
     moved = model.inflow @ np.ascontiguousarray(rows.reshape(-1, model.size).T)
     out, again = np.ascontiguousarray(moved[: model.size].T), moved[model.size :].T
-    if model.restarts:
-        out += (again if again.shape[1] == 1 else again[:, model.answers]) * model.anew
+    out += again[:, model.answers] * model.anew
     return out.reshape(rows.shape)
 
 
@@ -153,15 +151,7 @@ def symbols(model: MarkovModel, states: Floats) -> Floats:
     distribution = states if model.full_support else clear(states)
     if model.size == model.n:
         return distribution
-    if not model.stacked:
-        return grouped_sum(np.broadcast_to(model.newest, distribution.shape), distribution, model.n)
-    out = np.empty((len(distribution), model.n))  # the same order of sums, many times sooner
-    for low in range(0, len(distribution), ROWS):
-        part, sums = distribution[low : low + ROWS], out[low : low + ROWS]
-        sums[:] = part[:, : model.n]
-        for begin in range(model.n, model.size, model.n):
-            sums += part[:, begin : begin + model.n]
-    return out
+    return grouped_sum(np.broadcast_to(model.newest, distribution.shape), distribution, model.n)
 
 
 def possible(model: MarkovModel, states: Floats) -> NDArray[np.bool_]:
@@ -220,7 +210,7 @@ def move_side_by_side(
         for u in range(SIDE):  # lanes that nobody is in repeat the last user
             distribution, column = states[min(begin + u, users - 1)], columns[min(begin + u, users - 1)]
             for s in range(size):
-                distributions[s, u] = distribution[s] * float(column[newest[s] if newest.size else s])
+                distributions[s, u] = distribution[s] * float(column[newest[s]])
         _products(distributions, everything, order, ones, sums)
         for u in range(min(SIDE, users - begin)):
             marginal[begin + u] = sums[0, u]
@@ -228,10 +218,9 @@ def move_side_by_side(
             for u in range(SIDE):
                 distributions[s, u] /= sums[0, u]
         _products(distributions, pointers, sources, chances, led)
-        for s in range(base.size):
-            again = size + (answers[s] if answers.size else 0)
+        for s in range(size):
             for u in range(SIDE):
-                led[s, u] += led[again, u] * base[s]
+                led[s, u] += led[size + answers[s], u] * base[s]
         _products(led, everything, order, ones, sums)
         for s in range(size):
             for u in range(SIDE):

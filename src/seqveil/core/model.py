@@ -317,26 +317,14 @@ class MarkovModel(States):
 
     @cached_property
     def inward(self) -> tuple[NDArray[Any], ...]:
-        """What `filtering.move_side_by_side` needs of a sparse chain: `inflow`, and the base distribution.
-
-        Empty arrays stand for what is plain: symbols in the order of the states, no base distribution, no trait.
-        """
-        nothing = np.empty(0, np.int64)
-        newest = nothing if (self.size == self.n and (self.newest == np.arange(self.n)).all()) else self.newest.copy()
-        base = np.trim_zeros(self.anew, "b") if self.restarts else np.empty(0)
-        answers = nothing if self.trait is None else self.answers
-        chain = self.inflow
-        pointers, sources = (np.array(a, np.uint32) for a in (chain.indptr, chain.indices))
-        return newest, pointers, sources, chain.data.copy(), base.copy(), answers.copy()
+        """What `filtering.move_side_by_side` needs of the chain."""
+        pointers, sources = (np.array(a, np.uint32) for a in (self.inflow.indptr, self.inflow.indices))
+        # copies, which may be written to: read-only arrays would have the code compiled once more
+        return np.array(self.newest), pointers, sources, self.inflow.data, self.anew, np.array(self.answers)
 
     def advance(self, weights: ArrayLike) -> Floats:
         """weights · P for weights over states, (S,) or (B, S)."""
         return filtering.advance(self, weights)
-
-    @cached_property
-    def restarts(self) -> bool:
-        """Whether some step is drawn from the base distribution."""
-        return bool(self.backoff.any())
 
     @cached_property
     def anew(self) -> Floats:
@@ -415,12 +403,6 @@ class MarkovModel(States):
         patched = np.bincount(source, lacking[self.answers[source], leads.indices], self.size)
         restarted = (self.backoff > 0) & (patched == lacking.sum(1)[self.answers])
         return bool(((np.diff(leads.indptr) == count) | restarted).all())
-
-    @cached_property
-    def stacked(self) -> bool:
-        """Whether the states are the n symbols in order, once for each type."""
-        whole = self.size == self.types * self.n
-        return whole and bool((self.newest.reshape(-1, self.n) == np.arange(self.n)).all())
 
     def log_likelihood(self, codes: ArrayLike) -> float:
         """log Pr of one sequence of codes (natural logarithm), -inf where it cannot occur."""
