@@ -27,7 +27,7 @@ import numpy as np
 from seqveil.core.alphabet import Codes, Floats, Symbols
 from seqveil.core.errors import DataError, ModelError, whole_number
 from seqveil.core.kernel import Ints
-from seqveil.core.model import LEAST_PEOPLE, SMOOTHING, MarkovModel, Progress
+from seqveil.core.model import LEAST_PEOPLE, MarkovModel, Progress
 from seqveil.core.states import States, answered, mixture
 
 if TYPE_CHECKING:
@@ -52,16 +52,13 @@ def fit_types(
     alphabet: Symbols,
     types: int,
     switch: float,
-    smoothing: float = SMOOTHING,
-    seed: int = 0,
-    least_people: int = LEAST_PEOPLE,
-    progress: Progress | None = None,
+    smoothing: float,
+    seed: int,
+    least_people: int,
+    progress: Progress | None,
 ) -> MarkovModel:
-    """The mixture of so many types; its `origin` records how many people make it up.
-
-    Parameters as in `MarkovModel.fit`; `smoothing` is that of the common chain, and `runs` are in pieces of
-    `piece_of(switch)` events.
-    """
+    """The mixture of so many types, from runs in pieces of `piece_of(switch)` events; its `origin` records how many
+    people make it up. `smoothing` is that of the common chain."""
     whole_number("types", types, kind=ModelError)
     whole_number("least_people", least_people, kind=ModelError)
     if least_people < LEAST_PEOPLE:
@@ -113,7 +110,7 @@ def side_by_side(name: str, answers: tuple[str, ...], of_person: Ints, parts: Se
     return MarkovModel._of(states, parts[0].alphabet).with_origin(origin)
 
 
-def answers_among(labels: Sequence[str], people: int, least_people: int = LEAST_PEOPLE) -> tuple[tuple[str, ...], Ints]:
+def answers_among(labels: Sequence[str], people: int, least_people: int) -> tuple[tuple[str, ...], Ints]:
     """The answers in order, and which one each person gives: -1 for none, where a label is empty."""
     if len(labels) != people:
         raise DataError(f"a trait has one label for each of the {people} streams; got {len(labels)}")

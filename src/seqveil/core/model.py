@@ -97,19 +97,8 @@ class Reading:
 def replacing(path: str | os.PathLike[str], private: bool = False) -> Iterator[Path]:
     """A hidden file beside the target: it takes the target's place when the block ends well, else it is removed.
 
-    So a file appears whole or not at all, and stays after a power cut.
-
-    Parameters:
-        path: the target, which may be there or not.
-        private: whether the owner alone may read the file, from its first byte on.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     target = Path(folder, "out.txt")
-    ...     with replacing(target) as part:
-    ...         written = part.write_text("all of it")
-    ...     target.read_text(), len(list(Path(folder).iterdir()))
-    ('all of it', 1)
+    So a file appears whole or not at all, and stays after a power cut. Of a `private` one only the owner may read
+    anything, from its first byte on.
     """
     target = Path(path)
     part = target.with_name(f".{target.name}.part-{secrets.token_hex(4)}")
@@ -357,15 +346,12 @@ class MarkovModel(States):
         flat = rows.reshape(-1, self.size)
         out = np.full(flat.shape, nothing)
         sources, begins, targets, restarting, restart = self._sources
-        todo = np.arange(len(flat))
         for answer in np.unique(self.answers[restarting]).tolist():
             best = pick.reduce(flat[:, restarting[self.answers[restarting] == answer]], axis=1)
             out[:, restart[self.answers[restart] == answer]] = best[:, None]
-            if len(restart) == self.size and self.trait is None:  # what may go anywhere holds everyone's extreme
-                todo = np.flatnonzero(best != pick.reduce(flat, axis=1))
         step = max(1, _CHUNK // max(1, len(sources)))
-        for low in range(0, len(todo) if len(targets) else 0, step):
-            part = todo[low : low + step, None]
+        for low in range(0, len(flat) if len(targets) else 0, step):
+            part = slice(low, low + step)
             found = pick.reduceat(flat[part, sources], begins, axis=1)
             out[part, targets] = pick(out[part, targets], found)
         return out.reshape(rows.shape)
@@ -463,9 +449,8 @@ class MarkovModel(States):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to one file, all of it or nothing."""
-        content = self.to_bytes()
-        with replacing(path) as part, open(part, "xb") as file:
-            file.write(content)
+        with replacing(path) as part:
+            part.write_bytes(self.to_bytes())
 
     def to_bytes(self) -> bytes:
         """The model as `save` writes it: NumPy arrays and a JSON header, nothing executable."""
@@ -548,22 +533,19 @@ def _answers(states: States) -> Codes:
 
 
 def validate(states: States) -> None:
-    """Raise `ModelError` unless the arrays are a distribution (for arrays that come from a file)."""
+    """Raise `ModelError` unless the arrays are those of a model (they may come from a file)."""
     size, n = len(states.newest), states.n
-    chain = states.chain
-    if chain.shape != (size, size) or not (states.initial.shape == states.backoff.shape == states.newest.shape):
-        raise ModelError("the model's arrays do not fit together; save the model again")
-    wide = (states.types * n,)
-    misfit = states.types < 1 or (states.order == 1 and size != wide[0])
-    if misfit or states.base.shape != wide or states.base_state.shape != wide:
-        raise ModelError("the model's arrays do not fit its alphabet; save the model again")
+    chain, wide = states.chain, (states.types * n,)
+    of_states = states.initial.shape == states.backoff.shape == states.newest.shape and chain.shape == (size, size)
+    of_symbols = states.types >= 1 and states.base.shape == states.base_state.shape == wide
+    if not of_states or not of_symbols or (states.order == 1 and size != wide[0]):
+        raise ModelError("the model's arrays do not fit together, or not its alphabet; save the model again")
     numbers = (chain.data, states.initial, states.backoff, states.base)
     if not all(part.dtype == np.float64 and np.isfinite(part).all() and (part >= 0).all() for part in numbers):
         raise ModelError("the model holds negative or non-finite probabilities; save the model again")
     named = ((states.newest, n), (states.base_state, size))
-    if not all(a.dtype == np.int64 and (a >= 0).all() and (a < limit).all() for a, limit in named):
-        raise ModelError("the model names symbols or states that do not exist; save the model again")
-    if not np.array_equal(states.newest[states.base_state], np.tile(np.arange(n), states.types)):
+    known = all(a.dtype == np.int64 and (a >= 0).all() and (a < limit).all() for a, limit in named)
+    if not known or not np.array_equal(states.newest[states.base_state], np.tile(np.arange(n), states.types)):
         raise ModelError("the model's states do not match its symbols; save the model again")
     if states.trait is not None:
         begins = states.base_state[::n]
