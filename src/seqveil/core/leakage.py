@@ -28,6 +28,7 @@ from seqveil.core.model import MarkovModel
 FEW = 64  # steps that are simply taken
 LARGEST = 512  # states of a chain whose powers are kept
 POWERS = 64  # of chains that are kept
+BOTH = np.array([[1.0], [-1.0]])  # up for the largest, down for the least
 LEAST = 1e-280  # what is less in a power is no longer to be trusted
 
 
@@ -126,10 +127,9 @@ class Leakages(ByUser):
         if chain.full_support:
             with np.errstate(divide="ignore", invalid="ignore"):
                 logs = np.log(np.array((high, low)) / marginal)
-            sides = outward(logs[0], slack(terms), +1), outward(logs[1], slack(terms), -1)
-            most, least = (np.where(low == high, 0.0, side)[:, None] for side in sides)
-            up, down = _add(self.ahead_most, most, np.inf), _add(self.ahead_least, least, -np.inf)
-            return self._after(up, down, up, down, marginal)
+            logs = np.where(low == high, 0.0, outward(logs, slack(terms), BOTH))[:, :, None]
+            most, least = _add(np.array((self.ahead_most, self.ahead_least)), logs, BOTH[:, :, None])
+            return self._after(most, least, most, least, marginal)
         down, up = log_lifts(column, marginal, terms, least_column)
         most = _extend(self.ahead_most, up[:, chain.newest], -np.inf)
         least = _extend(self.ahead_least, down[:, chain.newest], np.inf)
@@ -140,7 +140,7 @@ class Leakages(ByUser):
     ) -> Leakages:
         # a release the belief ruled out (an unsound mechanism's) reveals everything, for good
         disclosed_all = np.isinf(self.most) | (marginal == 0)
-        if not np.count_nonzero(disclosed_all):
+        if not disclosed_all.any():
             return Leakages(most.max(1), least.min(1), ahead_most, ahead_least)
         return Leakages(
             np.where(disclosed_all, np.inf, most.max(1)),
@@ -209,7 +209,7 @@ def _extend(ahead: Floats, logs: Floats, impossible: float) -> Floats:
     return np.where(ahead == impossible, impossible, _add(ahead, logs, -impossible))
 
 
-def _add(total: Floats, cost: Floats, towards: float) -> Floats:
+def _add(total: Floats, cost: Floats, towards: Floats | float) -> Floats:
     """total + cost, rounded outward; exact where the cost is 0."""
     with np.errstate(invalid="ignore"):
         sums = total + cost
