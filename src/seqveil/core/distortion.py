@@ -132,9 +132,8 @@ class Distortion:
             return order[np.minimum(place, order.size - 1)]
         if self.name in ("euclidean", "metres") and beliefs.shape[-1] > FEW and self._together:
             flat = beliefs.reshape(-1, beliefs.shape[-1])
-            return np.array([_geometric_median(self, distribution) for distribution in flat], np.int64).reshape(
-                beliefs.shape[:-1]
-            )
+            found = np.array([_geometric_median(self, distribution) for distribution in flat], np.int64)
+            return found.reshape(beliefs.shape[:-1])
         return self.expected(beliefs).argmin(-1)
 
 
@@ -231,11 +230,7 @@ def resolve(distortion: str | Distortion | Sequence[Sequence[float]], alphabet: 
 
 
 def error_name(distortion: str) -> str:
-    """What an error under a distortion of this name is called.
-
-    >>> error_name("hamming"), error_name("metres")
-    ('hamming error', 'error in metres')
-    """
+    """What an error under a distortion of this name is called."""
     return "error in metres" if distortion == "metres" else f"{distortion} error"
 
 

@@ -253,9 +253,7 @@ def _products(distributions: Any, pointers: Any, sources: Any, chances: Any, out
 def foresee(model: MarkovModel, codes: Ints, lengths: Ints) -> Iterator[tuple[Floats, Ints]]:
     """For each step, distributions (B, n) of the next symbols from the true ones before them, and these symbols (B,).
 
-    Parameters:
-      codes: true streams side by side (U, T), longest first (`layout.Layout.blocks`).
-      lengths: events of each (U,).
+    `codes` has true streams side by side (U, T), longest first (`Layout.blocks`), and `lengths` (U,) their events.
     """
     states, symbol = start(model, len(codes)), np.arange(model.n)
     for t in range(codes.shape[1]):
@@ -267,13 +265,7 @@ def foresee(model: MarkovModel, codes: Ints, lengths: Ints) -> Iterator[tuple[Fl
 
 
 def log_likelihoods(model: MarkovModel, users: Ints, codes: Ints) -> Floats:
-    """Log-likelihood of each stream of a log, (U,) in the order of the users' numbers; -inf where it cannot occur.
-
-    >>> from seqveil.core.model import MarkovModel
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> log_likelihoods(model, np.array([0, 1, 0]), np.array([0, 1, 0])).round(3).tolist()
-    [-0.799, -0.693]
-    """
+    """Log-likelihood of each stream of a log, (U,) in the order of the users' numbers; -inf where it cannot occur."""
     _, rows = np.unique(users, return_inverse=True)
     out = np.zeros(int(rows.max(initial=-1)) + 1)
     for places, lengths in Layout.of(rows).blocks(most=max(1, CHUNK // model.size)):
@@ -285,12 +277,7 @@ def log_likelihoods(model: MarkovModel, users: Ints, codes: Ints) -> Floats:
 
 
 def unseen(model: MarkovModel, length: int) -> Floats:
-    """Distributions (T, n) of a stream's symbols from the chain alone.
-
-    >>> from seqveil.core.model import MarkovModel
-    >>> unseen(MarkovModel([1.0, 0.0], [[0.9, 0.1], [0.1, 0.9]]), 2).round(3).tolist()
-    [[1.0, 0.0], [0.9, 0.1]]
-    """
+    """Distributions (T, n) of a stream's symbols from the chain alone."""
     found, states = np.empty((length, model.n)), start(model, 1)
     for t in range(length):
         found[t], states = symbols(model, states)[0], predict(model, states)
@@ -298,11 +285,7 @@ def unseen(model: MarkovModel, length: int) -> Floats:
 
 
 def as_logs(distribution: Floats) -> Floats:
-    """The distribution as logarithms alone, -inf for what the model rules out.
-
-    >>> as_logs(np.array([1.0, -800.0, 0.0])).tolist()
-    [0.0, -800.0, -inf]
-    """
+    """The distribution as logarithms alone, -inf for what the model rules out."""
     with np.errstate(divide="ignore"):
         return np.where(distribution < 0, distribution, np.log(np.abs(distribution)))
 

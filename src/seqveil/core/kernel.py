@@ -235,9 +235,7 @@ class Kernel:
         """The integer table, one row per symbol and one column per output; rows sum to `denominator`."""
         stack = self._stack
         if stack.n * self._kept.size > 100_000_000:
-            raise InputError(
-                f"the full table of {stack.n} × {self._kept.size} weights is too large to write out; use column(index)"
-            )
+            raise InputError(f"{stack.n} × {self._kept.size} weights are too many to write out; use column(index)")
         return np.stack([stack.column(self._kept[[j]])[0] for j in range(self._kept.size)], axis=1)
 
     @property
@@ -252,11 +250,6 @@ class Kernel:
     def marginal(self, belief: ArrayLike) -> Floats:
         """p(y), the probability of each output as the adversary sees it."""
         return self._stack.marginal(self._row(belief))[0, self._kept] / DENOMINATOR
-
-    def lift_bounds(self, belief: ArrayLike) -> tuple[Floats, Floats]:
-        """Logs of least and largest lift of each output over symbols with β > 0, rounded outward."""
-        least, largest = self._stack.lift_bounds(self._row(belief))
-        return least[0, self._kept], largest[0, self._kept]
 
     def leakage(self, belief: ArrayLike, whole_alphabet: bool = False) -> float:
         """True instantaneous leakage under the belief, from the integers, rounded up."""
@@ -289,9 +282,7 @@ class Kernel:
 
 def class_masses(values: Floats, rows: Ints | None, classes: int) -> Floats:
     """Sum of `values` (B, n) over the symbols of each class: (B, R), each bin summed in the order of the symbols."""
-    if rows is None:
-        return values
-    return grouped_sum(rows, values, classes)
+    return values if rows is None else grouped_sum(rows, values, classes)
 
 
 def grouped_sum(groups: Ints, values: Floats, count: int) -> Floats:

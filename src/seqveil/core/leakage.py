@@ -76,11 +76,7 @@ def cost(low: Ints, high: Ints, marginal: Floats, terms: int) -> Floats:
 
 
 def larger_side(most: Floats | float, least: Floats | float) -> Floats:
-    """The larger of the two sides, log largest and minus log least lift: what a batch costs, and what a stream leaked.
-
-    >>> larger_side(0.5, -0.75).item()
-    0.75
-    """
+    """The larger of the two sides, log largest and minus log least lift: what a batch cost, or a stream leaked."""
     return np.maximum(most, np.negative(least)) + 0.0  # no -0
 
 

@@ -84,11 +84,7 @@ class Reading:
         return {"user": self.user, "value": self.value, "time": self.time}
 
     def but(self, user: str | None = None, value: str | None = None, time: str | None = None) -> Reading:
-        """The same with other names where some are given: what differs in another file.
-
-        >>> Reading("who", "page").but(value="url")
-        Reading(user='who', value='url', time=None)
-        """
+        """The same with other names where some are given: what differs in another file."""
         given: dict[str, Any] = {"user": user, "value": value, "time": time}
         return replace(self, **{name: text for name, text in given.items() if text is not None})
 
@@ -371,9 +367,6 @@ class MarkovModel(States):
         """Whether some symbol is called impossible somewhere: at the start of a stream, or after some context.
 
         Then an account holds for people who never do what the model calls impossible; LDP levels hold for everyone.
-
-        >>> MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.0, 1.0]]).rules_out
-        True
         """
         return not (self._open_to_all(self.newest, self.n) and (self.prior > 0).all())
 

@@ -3,6 +3,7 @@ research and marked so."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Hashable, Sequence
@@ -13,13 +14,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.bulk import in_parts
 from seqveil.core.errors import InputError, whole_number
 
-BITS = 62
+BITS = 62  # randomness and rows of kernels share 2**62: the largest power of two whose sums stay inside int64
 _SPARE = np.uint64(64 - BITS)
-"""Randomness and kernel rows share one denominator, 2**62: the largest power of two whose sums stay inside int64."""
-
 KEY_BYTES = 32
 _OF_BLOCK = b"\xff" * 8  # in place of the number of a draw: no event has so many
 User = str | int
@@ -45,8 +43,7 @@ class SystemRandomness:
 
     def draw(self, count: int) -> NDArray[np.int64]:
         """Uniform integers below 2**62 from the system's generator, (count,)."""
-        words = in_parts(count, lambda part: os.urandom(8 * (part.stop - part.start)))
-        return (np.frombuffer(b"".join(words), np.uint64) >> _SPARE).view(np.int64)
+        return (np.frombuffer(os.urandom(8 * count), np.uint64) >> _SPARE).view(np.int64)
 
 
 class SeededRandomness:
@@ -218,16 +215,12 @@ def _make_key(path: str | os.PathLike[str]) -> None:
     """Write a new key whole or not at all, and never over another."""
     part = f"{os.fspath(path)}.part-{os.getpid()}"
     try:
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", buffering=0) as file:
+            file.write(os.urandom(KEY_BYTES))
+            os.fsync(file)
         try:
-            os.write(handle, os.urandom(KEY_BYTES))
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        try:
-            os.link(part, path)
-        except FileExistsError:
-            pass  # another process was quicker: its key stands
+            with contextlib.suppress(FileExistsError):  # another process was quicker: its key stands
+                os.link(part, path)
         finally:
             os.unlink(part)
     except OSError as error:
