@@ -151,7 +151,6 @@ def test_pieces_have_types_of_their_own() -> None:
     [
         ([[0, 1]] * 9, {"types": 0}, ModelError, "expected types to be a whole number ≥ 1, got 0"),
         ([[0, 1]] * 9, {"types": 2.5}, ModelError, "expected types to be a whole number"),
-        ([[0, 1]] * 3, {"types": 4}, DataError, "4 types needs at least as many people; got 3"),
         ([[0], [1], [0]], {"types": 2}, DataError, "no stream of two or more events"),
         ([[0, 1]] * 9, {"types": 2, "switch": 1.0}, ModelError, "switch must be a probability"),
         ([[0, 1]] * 9, {"types": 2, "switch": "often"}, ModelError, "switch must be a probability"),

@@ -84,9 +84,8 @@ class RunCounts:
         """The fitted distribution; see `MarkovModel.fit`."""
         if not np.isfinite(smoothing) or smoothing < 0:
             raise ModelError("smoothing must be a finite number >= 0, the pseudo-count given to each context")
-        n, order, first, (seen, counts) = self.n, self.order, self.first, self.tallies[0]
-        frequency = np.zeros(n)
-        frequency[seen] = counts
+        n, order, first = self.n, self.order, self.first
+        frequency = np.bincount(self.number % n, self.count, n).astype(np.float64)
         base = (frequency + smoothing / n) / (self.events + smoothing)
         edges, backoff = [], []
         for length, numbers in self.contexts.items():
@@ -131,9 +130,6 @@ def fit_codes(
 
     Parameters as in `MarkovModel.fit`; with a `trait`, users are numbers from 0 on, in the order of its labels, and
     without `types` each answer has as many as predict held-out people.
-
-    >>> fit_codes(["ann", "bob", "ann", "ann", "bob"], np.array([0, 1, 1, 0, 1]), Alphabet.codes(2))
-    MarkovModel(order=1, 2 symbols, 3 transitions)
     """
     if trait is not None:
         how: dict[str, Any] = {"order": order, "smoothing": smoothing, "seed": seed}

@@ -94,9 +94,6 @@ def to_box(point: tuple[float, float], south: Floats, north: Floats, west: Float
 
     The nearest longitude of a box is at its side, or the point's own. Along that meridian the distance has one least
     point, at tan φ = tan φ₀ / cos Δλ, so the nearest latitude is there or at an end.
-
-    >>> to_box((0.0, 0.0), np.array([1.0]), np.array([2.0]), np.array([-1.0]), np.array([1.0])).round().item()
-    111195.0
     """
     lat, lon = point
     into, width = (lon - west) % 360.0, (east - west) % 360.0

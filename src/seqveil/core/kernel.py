@@ -69,11 +69,9 @@ class Kernels:
         masses = class_masses(beliefs, rows, tables.shape[1])
         tables = np.maximum(tables, 0.0)
         weak = (masses[:, :, None] * tables).sum(1) < DROP
-        if weak.any():
-            tables = np.where(weak[:, None, :], 0.0, tables)
+        tables = np.where(weak[:, None, :], 0.0, tables)
         sums = tables.sum(2, keepdims=True)
-        if (np.abs(sums - 1.0) > EVEN).any():
-            tables = np.where(np.abs(sums - 1.0) > EVEN, tables / sums, tables)
+        tables = np.where(np.abs(sums - 1.0) > EVEN, tables / sums, tables)
         return cls(beliefs.shape[1], outputs, np.zeros_like(outputs), to_weights(tables), None, rows)
 
     def made_sound(self, beliefs: Floats, epsilon: float, ldp: float) -> Kernels:

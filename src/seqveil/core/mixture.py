@@ -69,8 +69,6 @@ def fit_types(
             "types are distinguished by how symbols follow one another; got no stream of two or more events"
         )
     people = int(np.unique(runs.person).size)
-    if people < types:
-        raise DataError(f"a mixture of {types} types needs at least as many people; got {people}")
     search = TypeSearch(runs, runs.states(smoothing), progress)
     fitted, fewest = search.merged(search.begin(types, np.random.default_rng(seed)), least_people)
     states = mixture([search.block(counted) for counted in fitted.expected], fitted.weights, switch)
@@ -127,11 +125,7 @@ def answers_among(labels: Sequence[str], people: int, least_people: int) -> tupl
 
 
 def one_answer_each(users: Iterable[Hashable], labels: Iterable[Any]) -> dict[Hashable, Any]:
-    """Each user's label from those of all rows, None where none is there; refused where somebody has two.
-
-    >>> one_answer_each(["ann", "bob", "ann"], ["gas", None, "gas"])
-    {'ann': 'gas', 'bob': None}
-    """
+    """Each user's label from those of all rows, None where none is there; refused where somebody has two."""
     found: dict[Hashable, Any] = {}
     for user, label in zip(users, labels, strict=True):
         before = found.setdefault(user, label)

@@ -125,10 +125,9 @@ class MarkovModel(States):
 
         Pr(x_1..x_T) = prior(x_1..x_m) · Π_{k>m} transitions(x_k | x_{k-m}..x_{k-1})
 
-    Inside, the model is a chain on states, the contexts of the last 1..m symbols, and the observed symbol is the newest
-    one of the state: P(s'|s) = chain[s,s'] + backoff[s] · Σ_{x: base_state[x]=s'} base[x]. The rank-one back-off term
-    keeps smoothed models sparse. A mixture of chains (`fit(…, types=16)`, `mixture`) has such states for each type; its
-    types may answer a question about the person, the `trait`, and people then never change to a type of another answer.
+    Inside, the model is a sparse chain on states (`core.states`), the contexts of the last 1..m symbols. A mixture of
+    chains (`fit(…, types=16)`, `mixture`) has such states for each type; its types may answer a question about the
+    person, the `trait`, and people then never change to a type of another answer.
 
     Parameters: `prior` is (n,) for order 1; for order m the joint distribution of the first m symbols, (n,)*m or
     (n**m,), or an (n,) distribution of the first symbol, in which case the history before it is taken as that symbol
@@ -228,11 +227,8 @@ class MarkovModel(States):
     ) -> MarkovModel:
         """People of several types, each with a chain that is known: type k is drawn with probability weights[k].
 
-        Parameters:
-          models: the chain of each type, all of one order over one alphabet, none of them a mixture.
-          weights: how likely each type is at the start of a stream.
-          switch: chance a step that the stream goes on as somebody else, type and symbol drawn anew.
-          trait: a question about people, by name, and the answer of each type, in whose order the model has them.
+        The chains are all of one order over one alphabet. `switch` is the chance a step that the stream goes on as
+        somebody else; `trait` a question about people, by name, and the answer of each type.
 
         >>> calm, lively = (MarkovModel([0.5, 0.5], [[s, 1 - s], [1 - s, s]]) for s in (0.9, 0.2))
         >>> both = MarkovModel.mixture([calm, lively], [0.5, 0.5])

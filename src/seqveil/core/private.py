@@ -135,11 +135,6 @@ def exact_laplace(rate: tuple[int, int], count: int, randomness: Randomness) -> 
     stated and not near it: shifting a count by L changes the probability of any outcome by a factor of at most
     e^{L·s/t}.
 
-    >>> from seqveil.core.randomness import SeededRandomness
-    >>> noise = exact_laplace((1, 3), 4000, SeededRandomness(1))
-    >>> abs(float(noise.mean())) < 0.3, round(float((noise == 0).mean()), 1)
-    (True, 0.2)
-
     Reference: Canonne, Kamath, Steinke, *The discrete Gaussian for differential privacy*, 2020, algorithms 1 and 2.
     """
     s, t = rate

@@ -33,11 +33,7 @@ class Randomness(Protocol):
 
 
 class SystemRandomness:
-    """Randomness of the operating system (`os.urandom`): for private releases that need not be repeatable.
-
-    >>> SystemRandomness().draw(3).shape
-    (3,)
-    """
+    """Randomness of the operating system (`os.urandom`): for private releases that need not be repeatable."""
 
     private = True
 
@@ -47,13 +43,7 @@ class SystemRandomness:
 
 
 class SeededRandomness:
-    """Randomness anyone who knows the seed can replay: for research and tests, never for a private release.
-
-    >>> int(SeededRandomness(7).draw(1)[0]) == int(SeededRandomness(7).draw(1)[0])
-    True
-    >>> SeededRandomness(7).private
-    False
-    """
+    """Randomness anyone who knows the seed can replay: for research and tests, never for a private release."""
 
     private = False
 
@@ -178,14 +168,7 @@ def rows(source: Randomness, part: NDArray[np.intp]) -> Randomness:
 
 
 def key_file(path: str | os.PathLike[str], create: bool = False) -> bytes:
-    """The key in a file that its owner alone may read; `create` makes one where there is none.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     made = key_file(f"{folder}/key", create=True)
-    ...     made == key_file(f"{folder}/key"), len(made)
-    (True, 32)
-    """
+    """The key in a file that its owner alone may read; `create` makes one where there is none."""
     name = os.path.basename(path)
     if create and not os.path.exists(path):
         _make_key(path)
@@ -203,11 +186,7 @@ def key_file(path: str | os.PathLike[str], create: bool = False) -> bytes:
 
 
 def key_mark(key: bytes) -> str:
-    """What tells one key from another and nothing about either: 16 hexadecimal digits.
-
-    >>> key_mark(bytes(32)) == key_mark(bytes(32)), key_mark(bytes(32)) == key_mark(bytes(31) + b"x")
-    (True, False)
-    """
+    """What tells one key from another and nothing about either: 16 hexadecimal digits."""
     return blake2b(b"mark of a key", key=key, digest_size=8, person=b"seqveil").hexdigest()
 
 
