@@ -231,7 +231,7 @@ def test_bins_of_width():
         (lambda: Bins.of_width(0, 1, 0), "width > 0"),
         (lambda: Grid.regular(0, 3, (0, 1, 0, 1)), "at least one cell"),
         (lambda: from_json({"kind": "codes"}), "not a saved alphabet"),
-        (lambda: from_json({"kind": "other", "on_unknown": "error"}), "kind is unknown"),
+        (lambda: from_json({"kind": "other", "on_unknown": "error"}), "not a saved alphabet"),
         (lambda: from_json({"kind": "bins", "edges": ["s731"], "on_unknown": "error"}), "not a saved alphabet"),
     ],
 )

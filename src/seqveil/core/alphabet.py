@@ -35,11 +35,6 @@ _NUMBERS = (int, np.integer, float, np.floating)  # True and False are none
 _PLAIN = {str, int, float, type(None)}  # types whose values are equal only where they are the same symbol
 
 
-def comes_from(values: Any, *packages: str) -> bool:
-    """Whether the type of `values` belongs to one of the packages, disclosed without importing any of them."""
-    return type(values).__module__.split(".")[0] in packages
-
-
 def listed(values: Any) -> list[Any]:
     """The values of a column of any package, as Python objects where it holds such."""
     return values.tolist() if isinstance(values, np.ndarray) else list(values)
@@ -47,7 +42,7 @@ def listed(values: Any) -> list[Any]:
 
 def float_array(values: Any) -> Floats:
     """`values` as floats, NaN for whatever is not a number, so that a policy can refuse it by position."""
-    if comes_from(values, "polars", "pandas"):
+    if hasattr(values, "to_numpy"):
         values = values.to_numpy()
     if isinstance(values, np.ndarray) and values.ndim != 1:
         raise InputError(f"expected one number per event; got an array of shape {values.shape}, pass one dimension")
@@ -62,7 +57,7 @@ def float_array(values: Any) -> Floats:
 
 def pair_array(values: Any) -> Floats:
     """`values` as a (T, 2) array of floats, NaN for whatever is not a number, or not in a pair."""
-    if comes_from(values, "polars", "pandas"):
+    if hasattr(values, "to_numpy"):
         values = values.to_numpy()
     if isinstance(values, np.ndarray) and values.ndim == 2 and values.shape[1] == 2 and values.dtype.kind in "iuf":
         return values.astype(np.float64)
@@ -311,12 +306,8 @@ class Alphabet(Symbols):
     @cached_property
     def points(self) -> Floats | None:
         """The values as numbers, (n,); None where one of them is not a number."""
-        if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in self.values):
-            return None
-        try:
-            return np.array(self.values, dtype=np.float64)
-        except OverflowError:
-            return None
+        numbers = float_array(self.values)
+        return None if np.isnan(numbers).any() else numbers
 
     def _code_or_unknown(self, value: Any, unknown: int) -> int:
         value = _plain(value)
@@ -440,14 +431,12 @@ def from_json(saved: dict[str, Any]) -> Symbols:
         "cells": (Cells.from_rows, ("metres", "around", "south", "rows")),
     }
     try:
-        if saved["kind"] in kinds:
-            made, names = kinds[saved["kind"]]
-            slots = Slots(**saved["slots"]) if "slots" in saved else None
-            found = made(*(_from_json_value(saved[name]) for name in names), saved["on_unknown"])
-            return found.with_missing(saved.get("missing")).with_slots(slots)
+        made, names = kinds[saved["kind"]]
+        slots = Slots(**saved["slots"]) if "slots" in saved else None
+        found = made(*(_from_json_value(saved[name]) for name in names), saved["on_unknown"])
+        return found.with_missing(saved.get("missing")).with_slots(slots)
     except (KeyError, TypeError, ValueError):
-        raise InputError("this is not a saved alphabet (a part is missing or malformed); save it again") from None
-    raise InputError("this is not a saved alphabet (its kind is unknown); save it again with this version")
+        raise InputError("this is not a saved alphabet: a part is missing, malformed or unknown") from None
 
 
 def _plain(value: Any) -> Any:

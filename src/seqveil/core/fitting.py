@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from seqveil.core.alphabet import Alphabet, Codes, Symbols, comes_from, listed, symbols_of
+from seqveil.core.alphabet import Alphabet, Codes, Symbols, listed, symbols_of
 from seqveil.core.bulk import places_within
 from seqveil.core.errors import DataError, ModelError, UnknownSymbol
 from seqveil.core.filtering import log_likelihoods
@@ -165,8 +165,8 @@ def _types_for(users: Ints, codes: Codes, alphabet: Symbols, how: dict[str, Any]
 
 def read_streams(streams: Any, alphabet: Symbols | Sequence[Any] | None) -> tuple[Symbols, Codes, Codes]:
     """The alphabet (made from the data where None), and the number of the stream and the code of every event."""
-    unlisted = isinstance(streams, str | bytes) or not hasattr(streams, "__iter__")
-    if unlisted or comes_from(streams, "polars", "pandas", "pyarrow"):
+    column = hasattr(streams, "to_numpy") or hasattr(streams, "to_pandas")  # of any package, or a frame
+    if column or isinstance(streams, str | bytes) or not hasattr(streams, "__iter__"):
         raise DataError("streams must be a list of sequences; a frame or a file is fitted by sv.fit")
     lengths, values = list[int](), list[Any]()
     for place, stream in enumerate(streams):

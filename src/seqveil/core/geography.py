@@ -31,11 +31,8 @@ def checked(points: ArrayLike) -> Floats:
     >>> checked([(34.05, 241.75)]).tolist()
     [[34.05, -118.25]]
     """
-    try:
-        found = np.array(points, dtype=np.float64)
-    except (TypeError, ValueError):
-        found = np.zeros(0)
-    if found.ndim != 2 or found.shape[1] != 2 or not len(found) or not possible(found).all():
+    found = pair_array(points)
+    if not len(found) or not possible(found).all():
         raise InputError(
             "expected pairs of a latitude from -90 to 90 and a longitude from -180 to 180; check which of them is which"
         )

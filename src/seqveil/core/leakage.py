@@ -228,13 +228,7 @@ def _power(model: MarkovModel, j: int) -> tuple[Floats, NDArray[np.bool_]] | Non
 
 
 def pass_over(model: MarkovModel, states: Floats, account: Leakages, steps: int) -> tuple[Floats, Leakages]:
-    """The distribution of the state and the account after so many symbols of which nothing was disclosed.
-
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.3, 0.7]])
-    >>> distribution, _ = pass_over(model, np.array([[1.0, 0.0]]), Leakages.start(model, 1), 10_000)
-    >>> distribution.round(6).tolist()
-    [[0.75, 0.25]]
-    """
+    """The distribution of the state and the account after so many symbols of which nothing was disclosed."""
     if steps <= FEW or model.size > LARGEST or filtering.faint(states).any():
         return _step_by_step(model, states, account, steps)
     distribution, after = states, account
