@@ -123,12 +123,6 @@ def condition(model: MarkovModel, states: Floats, column: Floats | Ints) -> tupl
 
     `column` (B, n) may be Q(y|·), its integer weights or the lifts: only proportions matter. A release that the belief
     rules out (only an unsound mechanism can make one) starts the belief anew from the states that could have made it.
-
-    >>> from seqveil.core.model import MarkovModel
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> post, marginal = condition(model, model.initial[None], np.array([[3.0, 1.0]]))
-    >>> post.tolist(), marginal.tolist(), predict(model, post).round(3).tolist()
-    ([[0.75, 0.25]], [2.0], [[0.7, 0.3]])
     """
     weights = column if model.size == model.n else column[:, model.newest]
     post = clear(states) * weights

@@ -198,7 +198,6 @@ class MarkovModel(States):
         start of a stream, and its chain is followed. `switch` is the chance a step that a stream goes on as somebody
         else, type and symbol drawn anew: 0 keeps the type for good, and above 1/1000 the types are those of pieces of
         1/`switch` events. A type that is the likeliest of fewer than `least_people` people is merged into its nearest.
-        `seed` makes the fit repeatable.
 
         With `trait`, a name and one label for each of the listed streams, such as ("heating", ["gas", "electric", …]),
         each answer has types of its own, so many as `types` says, or as held-out people bear out.
@@ -206,8 +205,6 @@ class MarkovModel(States):
 
         >>> MarkovModel.fit([["a", "b", "a"], ["b", "a"]]).advance(np.array([0.0, 1.0])).round(3).tolist()
         [0.861, 0.139]
-        >>> MarkovModel.fit([["a", "b", "a"], ["b", "a"]], smoothing=0).advance(np.array([0.0, 1.0])).tolist()
-        [1.0, 0.0]
         >>> MarkovModel.fit([[0, 0, 0, 1, 0]] * 60 + [[1, 1, 0, 1, 1]] * 60, types=2)
         MarkovModel(2 types, order=1, 2 symbols, 8 transitions)
         """
