@@ -301,7 +301,7 @@ def to_weights(tables: Floats) -> Ints:
     return weights
 
 
-def outward(logs: Floats, relative: float, sign: Floats | int) -> Floats:
+def outward(logs: Floats, relative: float, sign: int) -> Floats:
     """Logs of ratios with that relative error, moved to the safe side."""
     with np.errstate(invalid="ignore"):
         moved = logs + sign * (relative + 8 * UNIT * np.abs(logs))

@@ -123,8 +123,9 @@ class Leakages(ByUser):
         if chain.full_support:
             with np.errstate(divide="ignore", invalid="ignore"):
                 logs = np.log(np.array((high, low)) / marginal)
-            logs = np.where(low == high, 0.0, outward(logs, slack(terms), BOTH))[:, :, None]
-            most, least = _add(np.array((self.ahead_most, self.ahead_least)), logs, BOTH[:, :, None])
+                moved = logs + BOTH * (slack(terms) + 8 * UNIT * np.abs(logs))  # as `outward` does
+            costs = np.where(low == high, 0.0, np.where(np.isinf(logs), logs, moved))[:, :, None]
+            most, least = _add(np.array((self.ahead_most, self.ahead_least)), costs, BOTH[:, :, None])
             return self._after(most, least, most, least, marginal)
         down, up = log_lifts(column, marginal, terms, least_column)
         most = _extend(self.ahead_most, up[:, chain.newest], -np.inf)
