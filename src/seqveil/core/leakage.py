@@ -126,15 +126,12 @@ class Leakages(ByUser):
                 moved = logs + BOTH * (slack(terms) + 8 * UNIT * np.abs(logs))  # as `outward` does
             costs = np.where(low == high, 0.0, np.where(np.isinf(logs), logs, moved))[:, :, None]
             most, least = _add(np.array((self.ahead_most, self.ahead_least)), costs, BOTH[:, :, None])
-            return self._after(most, least, most, least, marginal)
-        down, up = log_lifts(column, marginal, terms, least_column)
-        most = _extend(self.ahead_most, up[:, chain.newest], -np.inf)
-        least = _extend(self.ahead_least, down[:, chain.newest], np.inf)
-        return self._after(most, least, chain.spread(most, True), chain.spread(least, False), marginal)
-
-    def _after(
-        self, most: Floats, least: Floats, ahead_most: Floats, ahead_least: Floats, marginal: Floats
-    ) -> Leakages:
+            ahead_most, ahead_least = most, least
+        else:
+            down, up = log_lifts(column, marginal, terms, least_column)
+            most = _extend(self.ahead_most, up[:, chain.newest], -np.inf)
+            least = _extend(self.ahead_least, down[:, chain.newest], np.inf)
+            ahead_most, ahead_least = chain.spread(most, True), chain.spread(least, False)
         # a release the belief ruled out (an unsound mechanism's) reveals everything, for good
         disclosed_all = np.isinf(self.most) | (marginal == 0)
         if not disclosed_all.any():
