@@ -1,6 +1,6 @@
 """Values and their integer codes 0..n-1, with a stated policy for values outside the alphabet.
 
-`Alphabet` takes any hashable values, `Bins` cuts a number line, `Grid` cuts a plane and `geography.Cells` cuts the map.
+`Alphabet` takes names and numbers, `Bins` cuts a number line, `Grid` cuts a plane and `geography.Cells` cuts the map.
 All share one interface (`Symbols`), never change after construction, have a safe saved form, and never show a value in
 a message or a repr. Columns of any package are read as they are: a number stays the number it is, and no value is taken
 for another because of its neighbours.
@@ -14,7 +14,7 @@ import itertools
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
@@ -236,9 +236,9 @@ class Symbols(ABC):
 class Alphabet(Symbols):
     """A finite list of values, coded in the order given.
 
-    Parameters: `values` are hashable and distinct; `on_unknown` is "error", "nearest" (numbers only: the nearest
-    value, the smaller of two equally near), "hide" (the code UNKNOWN, for which a release draws from the public
-    belief) or "other" (the symbol "other", where there is one). NaN is refused as a value and is never near anything.
+    Parameters: `values` are distinct texts, numbers but NaN, True and False, None, or tuples of these; `on_unknown` is
+    "error", "nearest" (numbers only: the nearest value, the smaller of two equally near), "hide" (the code UNKNOWN, for
+    which a release draws from the public belief) or "other" (the symbol "other", where there is one).
 
     >>> pages = Alphabet(["news", "sport", "weather"])
     >>> pages.encode(["sport", "news"])
@@ -253,7 +253,7 @@ class Alphabet(Symbols):
     named = True
     _index: dict[Any, int]  # the code of each value
 
-    def __init__(self, values: Iterable[Hashable], on_unknown: OnUnknown = "error") -> None:
+    def __init__(self, values: Iterable[Any], on_unknown: OnUnknown = "error") -> None:
         kept: Sequence[Any] = tuple(map(_plain, values))
         if len(kept) == 0:
             raise InputError("an alphabet needs at least one value; got none")
@@ -310,8 +310,8 @@ class Alphabet(Symbols):
         return None if np.isnan(numbers).any() else numbers
 
     def _code_or_unknown(self, value: Any, unknown: int) -> int:
-        value = _plain(value)
         try:
+            value = _plain(value)
             code = self._index.get(value, unknown)
         except (TypeError, ValueError, RecursionError):  # what cannot be hashed or compared equals no symbol
             return unknown
@@ -450,7 +450,7 @@ def _same_kind(value: Any, symbol: Any) -> bool:
     """Whether two equal values mean the same: True equals 1 in Python, but is no number."""
     if isinstance(value, tuple) and isinstance(symbol, tuple):
         return all(map(_same_kind, value, symbol))
-    return type(symbol) is bool or not isinstance(value, bool | np.bool_)
+    return type(symbol) is bool or not isinstance(value, bool)
 
 
 def _to_json_value(value: Any) -> Any:

@@ -161,8 +161,7 @@ class Cells(Symbols):
         if n > MOST_CELLS:
             raise InputError(f"{n:,} cells are more than the {MOST_CELLS:,} a model may have; take larger ones")
         offsets = np.concatenate(([0], np.cumsum(rows[:, 2])))
-        facts = {"n": n, "metres": metres, "_around": around, "_south": south, "_rows": rows, "_offsets": offsets}
-        self.__dict__.update(facts)
+        self.__dict__.update(n=n, metres=metres, _around=around, _south=south, _rows=rows, _offsets=offsets)
         self._set_policy(on_unknown)
 
     def _found(self, values: Any) -> Codes:

@@ -154,9 +154,7 @@ class Kernels:
         if present is not None:
             taken = class_masses(present.astype(np.float64), self.rows, classes) > 0
         if self.places is None:
-            # every class holds a proper row, so the whole alphabet needs no mask
-            low = extra if present is None else np.where(taken[:, :, None], extra, top)
-            high = extra if present is None else np.where(taken[:, :, None], extra, 0)
+            low, high = np.where(taken[:, :, None], extra, top), np.where(taken[:, :, None], extra, 0)
             return self.base + low.min(1), self.base + high.max(1)
         used = (extra > 0) & taken[:, :, None]
         high = _scatter(np.maximum, self.places, np.where(used, extra, 0), outputs, 0)
