@@ -223,8 +223,8 @@ class Kernel:
         """The outputs as the alphabet's own values (codes where there is no alphabet); None says nothing."""
         if self._alphabet is None:
             return self.codes
-        disclosed = iter(self._alphabet.decode(self.codes[self.codes >= 0]))
-        return [next(disclosed) if code >= 0 else None for code in self.codes.tolist()]
+        values = iter(self._alphabet.decode(self.codes[self.codes >= 0]))
+        return [next(values) if code >= 0 else None for code in self.codes.tolist()]
 
     @cached_property
     def weights(self) -> Ints:

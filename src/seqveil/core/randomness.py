@@ -57,18 +57,18 @@ class SeededRandomness:
 
 
 def randomness(seed: int | None = None) -> Randomness:
-    """The operating system's randomness, or seeded ones (marked not private) where a seed is given."""
+    """The operating system's randomness, or seeded randomness (marked not private) where a seed is given."""
     return SystemRandomness() if seed is None else SeededRandomness(seed)
 
 
 class KeyedRandomness:
-    """Randomness that belong to an event: a keyed hash (BLAKE2b) of who, which event and which draw of it.
+    """Randomness that belongs to an event: a keyed hash (BLAKE2b) of who, which event and which draw of it.
 
     draw(user, seq, j) = PRF_key(setting, salt, j, seq, user) mod 2**62, so the same event of the same state has the
     same randomness whenever, wherever and beside whichever others it is released. An engine that repeats work after a
     crash then repeats its releases, instead of drawing, and leaking, a second time.
 
-    *Guarantee*: to anyone without the key the randomness of different events are independent and uniform, as far as
+    *Guarantee*: to anyone without the key the randomness of different events is independent and uniform, as far as
     BLAKE2b is a pseudo-random function. **Whoever has the key can undo the release**, and the randomness of one event
     must serve one symbol only. So `Streams` mixes in its setting and the random salt of its store (`of_state`): two
     states never share randomness, though they share the key, the users and the numbers. A user who is a whole number
@@ -94,7 +94,7 @@ class KeyedRandomness:
         return cls(blake2b(str(seed).encode(), digest_size=KEY_BYTES).digest(), private=False)
 
     def of_state(self, setting: str, salt: bytes) -> KeyedRandomness:
-        """The randomness of one state of this setting. Seeded ones have no salt: they are to be replayed elsewhere."""
+        """The randomness of one state of this setting. Seeded, it has no salt: it is to be replayed elsewhere."""
         content = b"%d " % len(setting.encode()) + setting.encode() + (salt if self.private else b"")
         mixed = blake2b(content, key=self._key, digest_size=KEY_BYTES, person=b"seqveil-state").digest()
         return KeyedRandomness(mixed, self.private)
