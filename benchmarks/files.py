@@ -77,7 +77,7 @@ def _commands(folder: Path, model: MarkovModel, users: np.ndarray, codes: np.nda
 def _symbols() -> Row:
     """44,809 rows of 193 people over 10 symbols."""
     users, codes = _people(193, 44_809, 10, 6)
-    model = MarkovModel.fit([codes[users == user] for user in range(193)], n=10)
+    model = MarkovModel.fit([codes[users == user] for user in range(193)], alphabet=range(10))
     with tempfile.TemporaryDirectory() as folder:
         found = _commands(Path(folder), model, users, codes, 1.0)
     found["decode_over_release"] = found["decode"] / found["release"]
@@ -90,7 +90,7 @@ def _symbols() -> Row:
 def _places() -> Row:
     """A chain over 5,135 places fitted to 148,000 rows; three people in ten are released."""
     users, codes = _people(1000, 148_000, PLACES, FAVOURITES)
-    model = MarkovModel.fit([codes[users == user] for user in range(1000)], n=PLACES)
+    model = MarkovModel.fit([codes[users == user] for user in range(1000)], alphabet=range(PLACES))
     some = users < RELEASED
     bare = _bare(model)
     with tempfile.TemporaryDirectory() as folder:

@@ -51,7 +51,10 @@ def run(data: Path | None) -> list[dict[str, object]]:
         learned = learn(Evidence.of(first, released(first, clicks(people, seed=1), seed=3)), alphabet)
         rows.append(second("learned from the first release", learned.model, "optimal", people))
     raw = clicks(PEOPLE[-1], seed=1)
-    return [*rows, second("fitted to the raw first file", MarkovModel.fit(raw, n=n), "optimal", PEOPLE[-1])]
+    return [
+        *rows,
+        second("fitted to the raw first file", MarkovModel.fit(raw, alphabet=range(n)), "optimal", PEOPLE[-1]),
+    ]
 
 
 if __name__ == "__main__":

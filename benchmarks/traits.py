@@ -55,7 +55,7 @@ def meters(data: Path | None) -> dict[str, float] | None:
     train, test = usable & ~held, usable & held
     edges = np.quantile(rows[train], np.arange(1, LEVELS) / LEVELS)
     codes = np.searchsorted(edges, rows, side="right")
-    model = MarkovModel.fit(list(codes[train]), n=LEVELS, trait=("heating", labels[train].tolist()))
+    model = MarkovModel.fit(list(codes[train]), alphabet=range(LEVELS), trait=("heating", labels[train].tolist()))
     print(f"{model}; a week of {test.sum()} households, {int((labels[test] == 'electric').sum())} of them electric")
     return measured(model, codes[test, :WEEK], labels[test].tolist(), "heating")
 
@@ -74,7 +74,7 @@ def clicks(data: Path | None) -> dict[str, float] | None:
     order = np.random.default_rng(1).permutation(len(rows))
     test, train = order[:PEOPLE], order[PEOPLE:]
     labelled = ("later", labels[train].tolist())
-    model = MarkovModel.fit(list(rows[train, :CLICKS]), n=17, trait=labelled, types=TYPES)
+    model = MarkovModel.fit(list(rows[train, :CLICKS]), alphabet=range(17), trait=labelled, types=TYPES)
     print(
         f"{model}; first {CLICKS} clicks of {PEOPLE} people, {(labels[test] == 'yes').mean():.1%} read {HEALTH} later"
     )
@@ -95,7 +95,10 @@ def gaze(data: Path | None) -> dict[str, float] | None:
     streams = [(who[at], codes[at:end]) for at, end in zip(begins, [*begins[1:], len(codes)], strict=True)]
     long = [(person, own) for person, own in streams if own.size >= SAMPLES]
     train, test = long[::2], long[1::2]
-    parts = {p: MarkovModel.fit([own for q, own in train if q == p], n=CELLS) for p in sorted({p for p, _ in train})}
+    parts = {
+        p: MarkovModel.fit([own for q, own in train if q == p], alphabet=range(CELLS))
+        for p in sorted({p for p, _ in train})
+    }
     names = [f"person {p}" for p in parts]
     model = MarkovModel.mixture(list(parts.values()), np.full(len(parts), 1 / len(parts)), trait=("who", names))
     some = [test[at] for at in np.random.default_rng(1).choice(len(test), 45, replace=False)]

@@ -1,6 +1,5 @@
 """Alphabets: codes and back, policies, refusals that name a position and never a value."""
 
-import datetime
 import json
 import math
 import pickle
@@ -137,8 +136,9 @@ def test_grid_layout_and_inputs():
     assert grid.with_policy("nearest").encode([(-9, 99)]).tolist() == [1]
     with pytest.raises(UnknownSymbol, match="value 1 of the sequence is not in the alphabet"):
         grid.encode([(1, 1), (1, 77.5)])
-    with pytest.raises(InputError, match=r"pairs \(x, y\)"):
-        grid.encode([1, 2, 3])
+    for no_pairs in ([1, 2, 3], np.zeros((2, 3)), np.zeros(2)):
+        with pytest.raises(UnknownSymbol, match="value 0"):
+            grid.encode(no_pairs)
 
 
 def test_strings_from_every_container():
@@ -215,15 +215,13 @@ def test_bins_of_width():
     [
         (lambda: Alphabet([]), "at least one value"),
         (lambda: Alphabet(["s731", "s731"]), "must differ; 1 of 2"),
-        (lambda: Alphabet([["s731"]]), "must be hashable"),
-        (lambda: Alphabet.of([["s731"]]), "must be hashable"),
+        (lambda: Alphabet([["s731"]]), "type list cannot be symbols; use str, int"),
+        (lambda: Alphabet.of([["s731"]]), "type list cannot be symbols"),
         (lambda: Alphabet([float("nan"), 731.0]), "NaN equals nothing"),
         (lambda: Alphabet(["s731"], on_unknown="nearest"), "needs an alphabet of numbers; use"),
         (lambda: Alphabet(["s731"]).with_policy("nearest"), "needs an alphabet of numbers; use"),
         (lambda: Alphabet(["s731"], on_unknown="skip"), 'must be "error", "hide", "nearest" or "other"'),
-        (lambda: Alphabet.codes(0), "n >= 1"),
         (lambda: Alphabet.codes(3).encode(np.zeros((2, 2))), "one value per event"),
-        (lambda: Alphabet([datetime.date(731, 1, 1)]).to_json(), "type date cannot be saved; use str, int"),
         (lambda: Bins([1]), "edges must be"),
         (lambda: Bins([1, 1]), "edges must be"),
         (lambda: Bins([0, np.inf]), "edges must be"),
@@ -233,7 +231,7 @@ def test_bins_of_width():
         (lambda: Bins.of_width(0, 1, 0), "width > 0"),
         (lambda: Grid.regular(0, 3, (0, 1, 0, 1)), "at least one cell"),
         (lambda: from_json({"kind": "codes"}), "not a saved alphabet"),
-        (lambda: from_json({"kind": "other", "on_unknown": "error"}), "kind is unknown"),
+        (lambda: from_json({"kind": "other", "on_unknown": "error"}), "not a saved alphabet"),
         (lambda: from_json({"kind": "bins", "edges": ["s731"], "on_unknown": "error"}), "not a saved alphabet"),
     ],
 )
@@ -300,7 +298,7 @@ ODD = st.sampled_from(
         *(math.nan, math.inf, -math.inf, None, 0.5, "", "a", True, False, [], (), [[]], {}, (1, 0), (True, 0)),
         *((1, True), (0.5, math.nan), [1.5, 1], [1, [2]], 2**63, 2**63 + 1, 2**64 + 1, 2**70, 10**400, -1, 1, 0),
         *(1.0, b"a", 1j, LARGE, LARGE + 1, LARGE + 2, float(LARGE), 2**62 + 1, Decimal(1), Fraction(1, 2), "9" * 300),
-        *(np.float32("nan"), np.int8(1), np.uint64(2**63 + 1), np.True_, np.array(1), np.array([1, 0])),
+        *(np.float32("nan"), np.int8(1), np.uint64(2**63 + 1), np.True_, np.array([1, 0])),
         np.zeros((2, 2)),
     ]
 )
@@ -330,7 +328,7 @@ def test_a_code_depends_on_its_own_value_alone(which, values, nearest):
     assert alphabet.encode(tuple(values)).tolist() == alone
     if isinstance(alphabet, Alphabet) and not nearest:
         for value, code in zip(values, alone, strict=True):
-            value = value.item() if isinstance(value, np.ndarray | np.generic) and np.ndim(value) == 0 else value
+            value = value.item() if isinstance(value, np.generic) else value
             if not isinstance(value, np.ndarray):
                 found = [k for k, symbol in enumerate(alphabet.values) if same_symbol(value, symbol)]
                 assert [code] == (found or [UNKNOWN])

@@ -47,7 +47,7 @@ def random_model(seed: int) -> MarkovModel:
     n = int(rng.choice([2, 3, 5, 8, 17, 40, 100]))
     if seed % 3 == 0:  # fitted, with back-off, of order one or two, perhaps with gaps
         streams = [rng.integers(0, n, 30).tolist() for _ in range(4)]
-        return MarkovModel.fit(streams, order=1 + seed % 2, n=n, smoothing=[0.0, 0.7][seed // 3 % 2])
+        return MarkovModel.fit(streams, order=1 + seed % 2, alphabet=range(n), smoothing=[0.0, 0.7][seed // 3 % 2])
     if seed % 6 == 5:  # types of people, who switch now and then
         n = min(n, 17)
         parts = [MarkovModel(rng.dirichlet(np.ones(n)), rng.dirichlet(np.full(n, 0.5), n)) for _ in range(9)]
@@ -177,7 +177,7 @@ def test_a_table_out_of_bounds_is_left_to_the_exact_check(monkeypatch, translate
 @pytest.mark.parametrize("n", [5, 400])
 def test_a_release_that_cannot_be_is_refused(translated, n):
     use(translated)
-    model = MarkovModel.fit([np.repeat(np.arange(n), 2)], n=n, smoothing=1.0)
+    model = MarkovModel.fit([np.repeat(np.arange(n), 2)], alphabet=range(n), smoothing=1.0)
     setting = Policy(epsilon=0.2, mechanism="optimal").on(model)
     state = State.start(setting, 1)
     likely = optimal.kernels(filtering.symbols(model, state.states), 0.2).outputs[0]
@@ -198,7 +198,9 @@ def test_responses_are_those_of_their_kernels():
 
 def chain(n: int, order: int, smoothing: float, rng: np.random.Generator) -> MarkovModel:
     """A sparse chain that visits every symbol."""
-    return MarkovModel.fit([np.append(rng.permutation(n), rng.integers(0, n, 2 * n))], order, n=n, smoothing=smoothing)
+    return MarkovModel.fit(
+        [np.append(rng.permutation(n), rng.integers(0, n, 2 * n))], order, alphabet=range(n), smoothing=smoothing
+    )
 
 
 @pytest.mark.parametrize(("n", "order"), [(5, 1), (129, 1), (1031, 1), (40, 2)])

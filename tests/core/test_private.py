@@ -90,7 +90,7 @@ def test_what_is_kept_is_spread_along_the_stream():
 def test_with_many_users_the_fit_is_the_plain_one():
     truth = MarkovModel([0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]])
     streams = list(truth.sample(15, 6_000, 1))
-    private, plain = fit_private(streams, 1.0, n=3, seed=2), MarkovModel.fit(streams, n=3)
+    private, plain = fit_private(streams, 1.0, n=3, seed=2), MarkovModel.fit(streams, alphabet=range(3))
     eye = np.eye(3)
     assert np.abs(private.advance(eye) - plain.advance(eye)).max() < 0.01
     assert np.abs(private.prior - plain.prior).max() < 0.02

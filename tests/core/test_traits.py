@@ -242,13 +242,17 @@ def labelled(people: People, count: int, length: int, seed: int = 0) -> tuple[li
 def test_a_fit_has_types_of_its_own_for_each_answer_and_leaves_out_who_has_none():
     streams, labels = labelled(CASES[3], 400, 40)
     unknown = [None, "", float("nan")]
-    model = sv.MarkovModel.fit([*streams, [0, 1], [1, 1], [0, 0]], n=2, trait=("heating", [*labels, *unknown]), types=2)
+    model = sv.MarkovModel.fit(
+        [*streams, [0, 1], [1, 1], [0, 0]], alphabet=range(2), trait=("heating", [*labels, *unknown]), types=2
+    )
     assert model.trait.answers == ("electric", "gas", "wood")
     assert model.trait.types[1] == 2
     assert model.origin["people_without_answer"] == 3
     shares = [labels.count(answer) / len(labels) for answer in model.trait.answers]
     assert np.bincount(model.answers, model.initial) == pytest.approx(shares)
-    alone = sv.MarkovModel.fit([s for s, own in zip(streams, labels, strict=True) if own == "gas"], n=2, types=2)
+    alone = sv.MarkovModel.fit(
+        [s for s, own in zip(streams, labels, strict=True) if own == "gas"], alphabet=range(2), types=2
+    )
     gas = model.answers == 1  # the mixture of the people of an answer alone, beside the others
     assert model.initial[gas] / shares[1] == pytest.approx(alone.initial)
     assert dense(model)[np.ix_(gas, gas)] == pytest.approx(alone.advance(np.eye(alone.size)))
@@ -258,7 +262,7 @@ def test_a_fit_has_types_of_its_own_for_each_answer_and_leaves_out_who_has_none(
 def test_the_number_of_types_is_chosen_on_held_out_people():
     streams, labels = labelled(People.drawn(7, 4, ["electric"] * 4, 0.0, 0.2), 1200, 60)
     single, names = labelled(People.drawn(8, 4, ["gas"], 0.0), 300, 60)
-    model = sv.MarkovModel.fit(streams + single, n=4, trait=("heating", labels + names))
+    model = sv.MarkovModel.fit(streams + single, alphabet=range(4), trait=("heating", labels + names))
     assert model.trait.types[0] >= 3
     assert model.trait.types[1] == 1
 
@@ -277,7 +281,7 @@ def test_the_number_of_types_is_chosen_on_held_out_people():
 )
 def test_labels_that_make_no_trait_are_refused_in_a_line(labels, types, line):
     with pytest.raises((DataError, ModelError), match=line) as caught:
-        sv.MarkovModel.fit([[0, 1, 0]] * 120, n=2, trait=("heating", labels), types=types)
+        sv.MarkovModel.fit([[0, 1, 0]] * 120, alphabet=range(2), trait=("heating", labels), types=types)
     assert "\n" not in str(caught.value)
 
 

@@ -117,7 +117,7 @@ def after_two_hundred(model):
 
 def test_an_unsmoothed_fit_hides_what_was_released_and_says_so():
     """An account of 8e-13 nats stands beside 400-LDP: true under the model, and worth nothing to these people."""
-    session = after_two_hundred(sv.MarkovModel.fit(TURNS, n=3, smoothing=0))
+    session = after_two_hundred(sv.MarkovModel.fit(TURNS, alphabet=range(3), smoothing=0))
     account = session.account
     assert account.leakage < 1e-11
     assert account.ldp == pytest.approx(400.0)
@@ -129,7 +129,7 @@ def test_an_unsmoothed_fit_hides_what_was_released_and_says_so():
 
 
 def test_a_fit_smooths_by_default_and_its_account_counts_what_was_released():
-    model = sv.MarkovModel.fit(TURNS, n=3)
+    model = sv.MarkovModel.fit(TURNS, alphabet=range(3))
     account = after_two_hundred(model).account
     assert not model.rules_out
     assert 200.0 < account.leakage <= account.ldp
@@ -148,7 +148,10 @@ def test_a_secret_under_such_a_model_is_not_called_green():
 
 def test_totals_say_whom_they_are_for():
     said = "totals are for people who never do what the model calls impossible"
-    ruling, smoothed = sv.MarkovModel.fit(TURNS, n=3, smoothing=0), sv.MarkovModel.fit(TURNS, n=3)
+    ruling, smoothed = (
+        sv.MarkovModel.fit(TURNS, alphabet=range(3), smoothing=0),
+        sv.MarkovModel.fit(TURNS, alphabet=range(3)),
+    )
     assert list(promises(sv.Policy(epsilon=1.0, budget=3.0).on(ruling)))[-1] == said
     assert not any(said in promises(sv.Policy(epsilon=1.0).on(model)) for model in (ruling, smoothed))
     assert Risk.promised(sv.Policy(epsilon=0.1, budget=0.1).on(ruling)).grade.colour == "red"

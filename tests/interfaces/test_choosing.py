@@ -25,7 +25,7 @@ NAMES = sv.Alphabet.codes(4)
     [
         chains(4, 1)[0],
         chains(4, 1, order=2)[0],
-        sv.MarkovModel.fit([[0, 1, 2, 3, 0], [3, 3, 1]], n=4, smoothing=0.5, order=2),
+        sv.MarkovModel.fit([[0, 1, 2, 3, 0], [3, 3, 1]], alphabet=range(4), smoothing=0.5, order=2),
         sv.MarkovModel.mixture(chains(4, 3), [0.5, 0.3, 0.2]),
         sv.MarkovModel.mixture(chains(4, 3), [0.5, 0.3, 0.2], 0.01),
         sv.MarkovModel.mixture(chains(4, 2, order=2), [0.5, 0.5], 0.01),

@@ -117,7 +117,7 @@ def test_releases_that_tell_nothing_move_nothing():
 
 def test_alternatives_are_distributions():
     assert looser(MODEL, 0.3).advance(np.eye(3)).sum(1) == pytest.approx(np.ones(3))
-    two = MarkovModel.fit([[0, 1, 2, 0, 1, 0, 2]], order=2, n=3, smoothing=1.0)
+    two = MarkovModel.fit([[0, 1, 2, 0, 1, 0, 2]], order=2, alphabet=range(3), smoothing=1.0)
     assert [type(alternative) for alternative in alternatives_of(two, 1)] == [Fixed]
     drift = Drift(Policy(epsilon=1.0, mechanism="randomized_response").on(two), 1)
     drift.update(np.zeros(2, int), np.array([0, 0]))

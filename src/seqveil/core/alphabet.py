@@ -1,6 +1,6 @@
 """Values and their integer codes 0..n-1, with a stated policy for values outside the alphabet.
 
-`Alphabet` takes any hashable values, `Bins` cuts a number line, `Grid` cuts a plane and `geography.Cells` cuts the map.
+`Alphabet` takes names and numbers, `Bins` cuts a number line, `Grid` cuts a plane and `geography.Cells` cuts the map.
 All share one interface (`Symbols`), never change after construction, have a safe saved form, and never show a value in
 a message or a repr. Columns of any package are read as they are: a number stays the number it is, and no value is taken
 for another because of its neighbours.
@@ -14,14 +14,14 @@ import itertools
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from seqveil.core.errors import DataError, InputError, ModelError, UnknownSymbol, option
+from seqveil.core.errors import InputError, UnknownSymbol, option
 from seqveil.core.times import NOTHING, Slots
 
 Codes = NDArray[np.int64]
@@ -32,49 +32,37 @@ MISSING, OTHER = "missing", "other"  # symbols of values that are missing, and o
 WITHHELD = -5  # the code of a release that says that nothing is said
 UNKNOWN = -4  # the code of a value outside the alphabet, where it is hidden; -1 to -3 mean other things in a stream
 _NUMBERS = (int, np.integer, float, np.floating)  # True and False are none
-_NO_PAIR = (float("nan"), float("nan"))
-_PLAIN = {str, int, float, bytes, type(None)}  # types whose values are equal only where they are the same symbol
+_PLAIN = {str, int, float, type(None)}  # types whose values are equal only where they are the same symbol
 
 
-def comes_from(values: Any, *packages: str) -> bool:
-    """Whether the type of `values` belongs to one of the packages, disclosed without importing any of them."""
-    return type(values).__module__.split(".")[0] in packages
+def listed(values: Any) -> list[Any]:
+    """The values of a column of any package, as Python objects where it holds such."""
+    return values.tolist() if isinstance(values, np.ndarray) else list(values)
 
 
 def float_array(values: Any) -> Floats:
     """`values` as floats, NaN for whatever is not a number, so that a policy can refuse it by position."""
-    if comes_from(values, "polars", "pandas"):
+    if hasattr(values, "to_numpy"):
         values = values.to_numpy()
     if isinstance(values, np.ndarray) and values.ndim != 1:
         raise InputError(f"expected one number per event; got an array of shape {values.shape}, pass one dimension")
     if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":
         return values.astype(np.float64)
-    listed = values.tolist() if isinstance(values, np.ndarray) else list(values)
-    if all(issubclass(kind, _NUMBERS) and kind is not bool for kind in set(map(type, listed))):
+    given = listed(values)
+    if set(map(type, given)) <= {int, float}:
         with contextlib.suppress(OverflowError):  # whole numbers beyond the range of a float
-            return np.array(listed, dtype=np.float64)
-    return np.array([_float_or_nan(value) for value in listed], dtype=np.float64)
+            return np.array(given, dtype=np.float64)
+    return np.array([_float_or_nan(value) for value in given], dtype=np.float64)
 
 
-def pair_array(values: Any, hides: bool = False) -> Floats:
-    """`values` as a (T, 2) array of floats, NaN for whatever is not a number, and for no pair where it `hides`."""
-    if comes_from(values, "polars", "pandas"):
+def pair_array(values: Any) -> Floats:
+    """`values` as a (T, 2) array of floats, NaN for whatever is not a number, or not in a pair."""
+    if hasattr(values, "to_numpy"):
         values = values.to_numpy()
     if isinstance(values, np.ndarray) and values.ndim == 2 and values.shape[1] == 2 and values.dtype.kind in "iuf":
         return values.astype(np.float64)
-    if not isinstance(values, np.ndarray) or values.ndim == 1 or (values.ndim == 2 and values.shape[1] == 2):
-        given = list(values)
-        paired = list(map(is_pair, given))
-        if hides or all(paired):
-            pairs = [pair if fits else _NO_PAIR for pair, fits in zip(given, paired, strict=True)]
-            return np.stack([float_array([pair[axis] for pair in pairs]) for axis in (0, 1)], axis=1)
-    raise InputError("a grid takes pairs (x, y) or an array of shape (T, 2); got another shape, pair the columns first")
-
-
-def scalar(value: Any) -> Any:
-    """A number of numpy's, or an array without dimensions, as the value that it holds: those compare exactly."""
-    held = isinstance(value, np.number) or (isinstance(value, np.ndarray) and value.ndim == 0)
-    return value.item() if held else value
+    pairs = [value if is_pair(value) else (None, None) for value in values]
+    return np.stack([float_array([pair[axis] for pair in pairs]) for axis in (0, 1)], axis=1)
 
 
 def is_pair(value: Any) -> bool:
@@ -84,10 +72,8 @@ def is_pair(value: Any) -> bool:
 
 
 def _float_or_nan(value: Any) -> float:
-    value = scalar(value)
-    is_number = isinstance(value, _NUMBERS) and not isinstance(value, bool)
     try:
-        return float(value) if is_number else float("nan")
+        return float(value) if isinstance(value, _NUMBERS) and not isinstance(value, bool) else float("nan")
     except OverflowError:
         return float("nan")
 
@@ -143,13 +129,8 @@ class Symbols(ABC):
 
     def decode(self, codes: ArrayLike) -> list[Any]:
         """The values of a sequence of codes, as Python objects."""
-        found = self._points[self.checked_codes(codes)].tolist()
+        found = np.asarray(self.points)[self.checked_codes(codes)].tolist()
         return found if self.width == 1 else list(map(tuple, found))
-
-    @property
-    def _points(self) -> Floats:
-        assert self.points is not None
-        return self.points
 
     def decode_one(self, code: int) -> Any:
         """The value that a code stands for."""
@@ -245,14 +226,8 @@ class Symbols(ABC):
         return f"{type(self).__name__}({self.n} symbols)"
 
     def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self) or not isinstance(other, Symbols):
-            return NotImplemented
-        same = self.on_unknown == other.on_unknown and self.missing == other.missing and self.slots == other.slots
-        return same and self._compared() == other._compared()
-
-    def _compared(self) -> Any:
-        """What two alphabets have in common where they are equal, policies apart."""
-        return self._content()
+        # as text, in which 1, 1.0 and True differ
+        return isinstance(other, Symbols) and json.dumps(self.to_json()) == json.dumps(other.to_json())
 
     def __hash__(self) -> int:
         return hash((type(self).__name__, self.n, self.on_unknown))
@@ -261,9 +236,9 @@ class Symbols(ABC):
 class Alphabet(Symbols):
     """A finite list of values, coded in the order given.
 
-    Parameters: `values` are hashable and distinct; `on_unknown` is "error", "nearest" (numbers only: the nearest
-    value, the smaller of two equally near), "hide" (the code UNKNOWN, for which a release draws from the public
-    belief) or "other" (the symbol "other", where there is one). NaN is refused as a value and is never near anything.
+    Parameters: `values` are distinct texts, numbers but NaN, True and False, None, or tuples of these; `on_unknown` is
+    "error", "nearest" (numbers only: the nearest value, the smaller of two equally near), "hide" (the code UNKNOWN, for
+    which a release draws from the public belief) or "other" (the symbol "other", where there is one).
 
     >>> pages = Alphabet(["news", "sport", "weather"])
     >>> pages.encode(["sport", "news"])
@@ -276,36 +251,28 @@ class Alphabet(Symbols):
 
     values: Sequence[Any]
     named = True
+    _index: dict[Any, int]  # the code of each value
 
-    def __init__(self, values: Iterable[Hashable], on_unknown: OnUnknown = "error") -> None:
+    def __init__(self, values: Iterable[Any], on_unknown: OnUnknown = "error") -> None:
         kept: Sequence[Any] = tuple(map(_plain, values))
         if len(kept) == 0:
             raise InputError("an alphabet needs at least one value; got none")
-        n = len(kept)
+        for value in kept:
+            _to_json_value(value)  # refuses what cannot be a symbol
+        n, index = len(kept), {value: code for code, value in enumerate(kept)}
+        if len(index) < n:
+            raise InputError(f"the values of an alphabet must differ; {n - len(index)} of {n} are repeats, drop them")
         if all(type(value) is int and value == code for code, value in enumerate(kept)):
-            kept = range(n)  # codes 0..n-1 need no dictionary and have one saved form
-        self.__dict__.update(n=n, values=kept)
-        try:
-            duplicates = 0 if isinstance(kept, range) else n - len(self._index)
-        except TypeError:
-            raise InputError("values must be hashable (strings, numbers, tuples); got one that is not") from None
-        if duplicates:
-            raise InputError(f"the values of an alphabet must differ; {duplicates} of {n} are repeats, drop them")
-        if any(isinstance(value, float) and math.isnan(value) for value in kept):
-            raise InputError("NaN equals nothing, so it cannot be a symbol; name missing values by a string or None")
+            kept = range(n)  # which has one saved form
+        self.__dict__.update(n=n, values=kept, _index=index)
         self._set_policy(on_unknown)
 
     @classmethod
     def of(cls, values: Any, on_unknown: OnUnknown = "error") -> Alphabet:
         """The alphabet of what occurs: sorted where the values can be compared, else in order of appearance."""
-        if comes_from(values, "polars", "pandas"):
-            values = values.unique().to_list() if comes_from(values, "polars") else values.unique().tolist()
-        elif isinstance(values, np.ndarray):
-            values = (np.unique(values) if values.dtype.kind != "O" else values).tolist()
-        try:
-            distinct = list(dict.fromkeys(values))
-        except TypeError:
-            raise InputError("values must be hashable (strings, numbers, tuples); got one that is not") from None
+        distinct = listed(values)
+        with contextlib.suppress(TypeError):  # what cannot be hashed is no symbol, as is said when it is made one
+            distinct = list(dict.fromkeys(distinct))
         with contextlib.suppress(TypeError):  # a mix that has no order
             distinct = sorted(distinct)
         return cls(distinct, on_unknown)
@@ -313,60 +280,24 @@ class Alphabet(Symbols):
     @classmethod
     def codes(cls, n: int, on_unknown: OnUnknown = "error") -> Alphabet:
         """The integers 0..n-1, each its own code."""
-        if n < 1:
-            raise InputError(f"an alphabet needs n >= 1 symbols; got n={n}")
         return cls(range(n), on_unknown)
 
     def _found(self, values: Any) -> Codes:
         if isinstance(values, np.ndarray) and values.ndim != 1:
             raise InputError(f"expected one value per event; got an array of shape {values.shape}, pass one dimension")
-        if not (isinstance(values, Sequence | np.ndarray) or comes_from(values, "polars", "pandas")):
-            values = list(values)
-        codes = self._looked_up(values)
+        given = listed(values)
+        look_up = self._index.get if set(map(type, given)) <= _PLAIN else self._code_or_unknown
+        codes = np.fromiter(map(look_up, given, itertools.repeat(-1)), np.int64, len(given))
         if self.on_unknown == "nearest" and (codes < 0).any():
-            numbers, order = float_array(values), np.argsort(self._points, kind="stable")
-            line = self._points[order]
+            points = np.asarray(self.points)
+            numbers, order = float_array(given), np.argsort(points, kind="stable")
+            line = points[order]
             far = np.flatnonzero((codes < 0) & ~np.isnan(numbers))
             codes[far] = order[np.searchsorted((line[:-1] + line[1:]) / 2, numbers[far])]
         return codes
 
-    def _looked_up(self, values: Any) -> Codes:
-        """The code of every value, -1 for what is no symbol: by Python's own equality, which rounds no number."""
-        if comes_from(values, "polars"):
-            import polars as pl
-
-            if values.dtype == pl.String and all(type(value) is str for value in self.values):
-                coded = values.replace_strict(self.values, range(self.n), default=-1, return_dtype=pl.Int64)
-                return np.asarray(coded.to_numpy(), dtype=np.int64)
-            # beside missing values, whole numbers beyond 2**53 would change as floats
-            values = values.to_numpy() if values.dtype.is_numeric() and not values.null_count() else values.to_list()
-        elif comes_from(values, "pandas"):
-            values = values.to_numpy()
-        if isinstance(values, np.ndarray):
-            if values.dtype.kind in "iu" and isinstance(self.values, range):  # the usual case of codes
-                return np.where((values >= 0) & (values < self.n), values.astype(np.int64), -1)
-            if values.dtype.kind in "iuf":
-                distinct, place = np.unique(values, return_inverse=True)
-                return self._looked_up(distinct.tolist())[place.reshape(-1)]
-            values = values.tolist()
-        if set(map(type, values)) <= _PLAIN:
-            return np.fromiter(map(self._index.get, values, itertools.repeat(-1)), np.int64, len(values))
-        return np.fromiter(map(self._code_or_unknown, values), np.int64, len(values))
-
-    def encode_one(self, value: Any) -> int:
-        """The code of a single value, looked up without an array."""
-        if isinstance(self.values, range):
-            known = type(value) is int and 0 <= value < self.n
-            return value if known else super().encode_one(value)
-        code = self._code_or_unknown(value)
-        return code if code >= 0 else super().encode_one(value)
-
-    def decode_one(self, code: int) -> Any:
-        """The value that a code stands for, looked up without an array."""
-        return self.values[code] if type(code) is int and 0 <= code < self.n else super().decode_one(code)
-
     def _code_of(self, name: str) -> int | None:
-        return None if isinstance(self.values, range) else self._index.get(name)
+        return self._index.get(name)
 
     def decode(self, codes: ArrayLike) -> list[Any]:
         """The values of a sequence of codes, as they were given."""
@@ -375,34 +306,21 @@ class Alphabet(Symbols):
     @cached_property
     def points(self) -> Floats | None:
         """The values as numbers, (n,); None where one of them is not a number."""
-        if isinstance(self.values, range):
-            return np.arange(self.n, dtype=np.float64)
-        if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in self.values):
-            return None
-        try:
-            return np.array(self.values, dtype=np.float64)
-        except OverflowError:
-            return None
+        numbers = float_array(self.values)
+        return None if np.isnan(numbers).any() else numbers
 
-    @cached_property
-    def _index(self) -> dict[Any, int]:
-        return {value: code for code, value in enumerate(self.values)}
-
-    def _code_or_unknown(self, value: Any) -> int:
-        value = scalar(value)
+    def _code_or_unknown(self, value: Any, unknown: int) -> int:
         try:
-            code = self._index.get(value, -1)
+            value = _plain(value)
+            code = self._index.get(value, unknown)
         except (TypeError, ValueError, RecursionError):  # what cannot be hashed or compared equals no symbol
-            return -1
-        return code if code >= 0 and _same_kind(value, self.values[code]) else -1
+            return unknown
+        return code if code != unknown and _same_kind(value, self.values[code]) else unknown
 
     def _content(self) -> dict[str, Any]:
         if isinstance(self.values, range):
             return {"kind": "codes", "n": self.n}
         return {"kind": "alphabet", "values": [_to_json_value(value) for value in self.values]}
-
-    def _compared(self) -> Any:
-        return self.values, list(map(type, self.values))
 
 
 class Bins(Symbols):
@@ -493,7 +411,7 @@ class Grid(Symbols):
         return cls(np.linspace(x0, x1, nx + 1), np.linspace(y0, y1, ny + 1), on_unknown)
 
     def _found(self, values: Any) -> Codes:
-        pairs = pair_array(values, self.hides)
+        pairs = pair_array(values)
         ix, iy = (axis._cells(line, self.on_unknown) for axis, line in zip((self.x, self.y), pairs.T, strict=True))
         return np.where((ix < 0) | (iy < 0), -1, ix * self.y.n + iy)
 
@@ -502,11 +420,7 @@ class Grid(Symbols):
 
 
 def from_json(saved: dict[str, Any]) -> Symbols:
-    """The alphabet that `to_json` described.
-
-    >>> from_json(Bins([0, 1, 2]).to_json()) == Bins([0, 1, 2])
-    True
-    """
+    """The alphabet that `to_json` described."""
     from seqveil.core.geography import Cells  # it is built on what stands here
 
     kinds: dict[str, tuple[Callable[..., Symbols], tuple[str, ...]]] = {
@@ -517,14 +431,12 @@ def from_json(saved: dict[str, Any]) -> Symbols:
         "cells": (Cells.from_rows, ("metres", "around", "south", "rows")),
     }
     try:
-        if saved["kind"] in kinds:
-            made, names = kinds[saved["kind"]]
-            slots = Slots(**saved["slots"]) if "slots" in saved else None
-            found = made(*(_from_json_value(saved[name]) for name in names), saved["on_unknown"])
-            return found.with_missing(saved.get("missing")).with_slots(slots)
+        made, names = kinds[saved["kind"]]
+        slots = Slots(**saved["slots"]) if "slots" in saved else None
+        found = made(*(_from_json_value(saved[name]) for name in names), saved["on_unknown"])
+        return found.with_missing(saved.get("missing")).with_slots(slots)
     except (KeyError, TypeError, ValueError):
-        raise InputError("this is not a saved alphabet (a part is missing or malformed); save it again") from None
-    raise InputError("this is not a saved alphabet (its kind is unknown); save it again with this version")
+        raise InputError("this is not a saved alphabet: a part is missing, malformed or unknown") from None
 
 
 def _plain(value: Any) -> Any:
@@ -538,18 +450,20 @@ def _same_kind(value: Any, symbol: Any) -> bool:
     """Whether two equal values mean the same: True equals 1 in Python, but is no number."""
     if isinstance(value, tuple) and isinstance(symbol, tuple):
         return all(map(_same_kind, value, symbol))
-    return type(symbol) is bool or not isinstance(value, bool | np.bool_)
+    return type(symbol) is bool or not isinstance(value, bool)
 
 
 def _to_json_value(value: Any) -> Any:
     if type(value) is tuple:
         return {"tuple": [_to_json_value(part) for part in value]}
+    if type(value) is float and math.isnan(value):
+        raise InputError("NaN equals nothing, so it cannot be a symbol; name missing values by a string or None")
     if type(value) is float and math.isinf(value):
         return {"float": str(value)}  # JSON has no infinity
     if type(value) in (str, int, float, bool, type(None)):
         return value
     kind = type(value).__name__
-    raise InputError(f"values of type {kind} cannot be saved; use str, int, float, bool, None or tuples of these")
+    raise InputError(f"values of type {kind} cannot be symbols; use str, int, float, bool, None or tuples of these")
 
 
 def _from_json_value(saved: Any) -> Any:
@@ -558,13 +472,6 @@ def _from_json_value(saved: Any) -> Any:
     return list(map(_from_json_value, saved)) if isinstance(saved, list) else saved
 
 
-def symbols_of(alphabet: Symbols | Sequence[Any] | None, n: int | None) -> Symbols:
-    """The symbols that are named, or codes 0..n-1."""
-    if alphabet is None:
-        if n is None or n < 1:
-            raise DataError("an alphabet or its size n >= 1 is needed; got neither")
-        return Alphabet.codes(n)
-    found = alphabet if isinstance(alphabet, Symbols) else Alphabet(alphabet)
-    if n is not None and found.n != n:
-        raise ModelError(f"the alphabet has {found.n} symbols but n={n} were expected; they must agree")
-    return found
+def symbols_of(alphabet: Symbols | Sequence[Any]) -> Symbols:
+    """An alphabet, or that of the values listed."""
+    return alphabet if isinstance(alphabet, Symbols) else Alphabet(alphabet)

@@ -113,10 +113,10 @@ def row_by_row(function: Any, numbers: Sequence[Any], given: Sequence[Any], fill
 
 
 def _take_steps() -> None:
-    """A release, the belief and the account after it: so that nothing is left to compile later."""
+    """A release and the belief after it: so that nothing is left to compile later."""
     from numba import config
 
-    from seqveil.core import distortion, filtering, leakage, mechanisms
+    from seqveil.core import distortion, filtering, mechanisms
     from seqveil.core.mechanisms.base import Asked
     from seqveil.core.model import MarkovModel
 
@@ -128,7 +128,6 @@ def _take_steps() -> None:
     assert made is not None
     for columns in (made.columns, made.columns.astype(np.float64)):
         filtering.move(model, distributions, columns)
-    leakage.Leakages.start(model, 5).charge(model, made.columns, np.ones(5), some + 1, some + 1)
     numba.SLP_VECTORIZE = before
 
 

@@ -116,12 +116,6 @@ class Distortion:
         For Euclidean costs over more than 256 symbols, and metres where the places lie together: the best of the few
         symbols nearest to the weighted geometric median, found by Weiszfeld's steps. Nothing but the quality of an
         estimate depends on it.
-
-        >>> line = euclidean(np.stack((np.arange(300.0), np.zeros(300)), axis=1))
-        >>> distribution = np.zeros(300)
-        >>> distribution[[10, 20, 290]] = 0.3, 0.4, 0.3
-        >>> line.best_guess(distribution).item()
-        20
         """
         if self.is_hamming:
             return beliefs.argmax(-1)
@@ -132,9 +126,8 @@ class Distortion:
             return order[np.minimum(place, order.size - 1)]
         if self.name in ("euclidean", "metres") and beliefs.shape[-1] > FEW and self._together:
             flat = beliefs.reshape(-1, beliefs.shape[-1])
-            return np.array([_geometric_median(self, distribution) for distribution in flat], np.int64).reshape(
-                beliefs.shape[:-1]
-            )
+            found = np.array([_geometric_median(self, distribution) for distribution in flat], np.int64)
+            return found.reshape(beliefs.shape[:-1])
         return self.expected(beliefs).argmin(-1)
 
 
@@ -213,12 +206,7 @@ def _points(values: ArrayLike, dimensions: int) -> Floats:
 
 
 def resolve(distortion: str | Distortion | Sequence[Sequence[float]], alphabet: Symbols) -> Distortion:
-    """A Distortion from an object, a name (positions come from the alphabet) or a matrix, checked against the size.
-
-    >>> from seqveil.core.alphabet import Alphabet
-    >>> resolve("absolute", Alphabet([10, 20])).between(0, 1).item()
-    10.0
-    """
+    """A Distortion from an object, a name (positions come from the alphabet) or a matrix, checked against the size."""
     found = distortion if isinstance(distortion, (str, Distortion)) else matrix(distortion)
     if isinstance(found, str):
         found = _by_name(found, alphabet)
@@ -231,11 +219,7 @@ def resolve(distortion: str | Distortion | Sequence[Sequence[float]], alphabet: 
 
 
 def error_name(distortion: str) -> str:
-    """What an error under a distortion of this name is called.
-
-    >>> error_name("hamming"), error_name("metres")
-    ('hamming error', 'error in metres')
-    """
+    """What an error under a distortion of this name is called."""
     return "error in metres" if distortion == "metres" else f"{distortion} error"
 
 

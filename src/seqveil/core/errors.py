@@ -1,12 +1,4 @@
-"""The exception tree. Every message says what was expected, what came, and what to do; none holds a raw symbol.
-
-SeqveilError
-├── InputError (ValueError)      what the caller passed cannot be used
-│   ├── UnknownSymbol            a value outside the alphabet
-│   ├── ModelError               a model that is not one, or does not fit the data
-│   └── DataError                a file or frame that cannot be read as a stream
-└── GuaranteeError               a kernel failed its own check; nothing was released
-"""
+"""The exceptions. Every message says what was expected, what came, and what to do; none holds a raw symbol."""
 
 from __future__ import annotations
 
@@ -90,12 +82,8 @@ TYPED: ContextVar[bool] = ContextVar("typed", default=False)  # whether messages
 def option(name: str, value: object = None) -> str:
     """An option as whoever reads a message would write it: in Python, or at the command line.
 
-    >>> option("user"), option("missing", "drop"), option("force", True)
-    ('user=', "missing='drop'", 'force=True')
-    >>> token = TYPED.set(True)
-    >>> option("user"), option("missing", "drop"), option("force", True)
-    ('--user-column', '--missing drop', '--force')
-    >>> TYPED.reset(token)
+    >>> option("user"), option("missing", "drop")
+    ('user=', "missing='drop'")
     """
     if not TYPED.get():
         return f"{name}=" if value is None else f"{name}={value!r}"

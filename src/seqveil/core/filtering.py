@@ -29,7 +29,6 @@ TINY = 1e-300
 FAINT = 1e-140  # what is less is kept as a logarithm: far enough from 1e-308 that no step between can lose it
 GONE = 1e-280  # what is less is no longer to be trusted where only floats carry it on, as through a batch
 CHUNK = 1 << 22  # numbers gathered at once
-ROWS = 256  # users whose distributions stay in the processor's own memory
 SIDE = 8  # users who go side by side: `_products` names each of them
 CLEAR = 1e-120  # what is more hears nothing of the faint ones
 
@@ -43,8 +42,7 @@ def advance(model: MarkovModel, weights: ArrayLike) -> Floats:
     rows = np.ascontiguousarray(np.asarray(weights, dtype=np.float64))
     moved = model.inflow @ np.ascontiguousarray(rows.reshape(-1, model.size).T)
     out, again = np.ascontiguousarray(moved[: model.size].T), moved[model.size :].T
-    if model.restarts:
-        out += (again if again.shape[1] == 1 else again[:, model.answers]) * model.anew
+    out += again[:, model.answers] * model.anew
     return out.reshape(rows.shape)
 
 
@@ -125,12 +123,6 @@ def condition(model: MarkovModel, states: Floats, column: Floats | Ints) -> tupl
 
     `column` (B, n) may be Q(y|·), its integer weights or the lifts: only proportions matter. A release that the belief
     rules out (only an unsound mechanism can make one) starts the belief anew from the states that could have made it.
-
-    >>> from seqveil.core.model import MarkovModel
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> post, marginal = condition(model, model.initial[None], np.array([[3.0, 1.0]]))
-    >>> post.tolist(), marginal.tolist(), predict(model, post).round(3).tolist()
-    ([[0.75, 0.25]], [2.0], [[0.7, 0.3]])
     """
     weights = column if model.size == model.n else column[:, model.newest]
     post = clear(states) * weights
@@ -153,15 +145,7 @@ def symbols(model: MarkovModel, states: Floats) -> Floats:
     distribution = states if model.full_support else clear(states)
     if model.size == model.n:
         return distribution
-    if not model.stacked:
-        return grouped_sum(np.broadcast_to(model.newest, distribution.shape), distribution, model.n)
-    out = np.empty((len(distribution), model.n))  # the same order of sums, many times sooner
-    for low in range(0, len(distribution), ROWS):
-        part, sums = distribution[low : low + ROWS], out[low : low + ROWS]
-        sums[:] = part[:, : model.n]
-        for begin in range(model.n, model.size, model.n):
-            sums += part[:, begin : begin + model.n]
-    return out
+    return grouped_sum(np.broadcast_to(model.newest, distribution.shape), distribution, model.n)
 
 
 def possible(model: MarkovModel, states: Floats) -> NDArray[np.bool_]:
@@ -220,7 +204,7 @@ def move_side_by_side(
         for u in range(SIDE):  # lanes that nobody is in repeat the last user
             distribution, column = states[min(begin + u, users - 1)], columns[min(begin + u, users - 1)]
             for s in range(size):
-                distributions[s, u] = distribution[s] * float(column[newest[s] if newest.size else s])
+                distributions[s, u] = distribution[s] * float(column[newest[s]])
         _products(distributions, everything, order, ones, sums)
         for u in range(min(SIDE, users - begin)):
             marginal[begin + u] = sums[0, u]
@@ -228,10 +212,9 @@ def move_side_by_side(
             for u in range(SIDE):
                 distributions[s, u] /= sums[0, u]
         _products(distributions, pointers, sources, chances, led)
-        for s in range(base.size):
-            again = size + (answers[s] if answers.size else 0)
+        for s in range(size):
             for u in range(SIDE):
-                led[s, u] += led[again, u] * base[s]
+                led[s, u] += led[size + answers[s], u] * base[s]
         _products(led, everything, order, ones, sums)
         for s in range(size):
             for u in range(SIDE):
@@ -264,9 +247,7 @@ def _products(distributions: Any, pointers: Any, sources: Any, chances: Any, out
 def foresee(model: MarkovModel, codes: Ints, lengths: Ints) -> Iterator[tuple[Floats, Ints]]:
     """For each step, distributions (B, n) of the next symbols from the true ones before them, and these symbols (B,).
 
-    Parameters:
-      codes: true streams side by side (U, T), longest first (`layout.Layout.blocks`).
-      lengths: events of each (U,).
+    `codes` has true streams side by side (U, T), longest first (`Layout.blocks`), and `lengths` (U,) their events.
     """
     states, symbol = start(model, len(codes)), np.arange(model.n)
     for t in range(codes.shape[1]):
@@ -278,13 +259,7 @@ def foresee(model: MarkovModel, codes: Ints, lengths: Ints) -> Iterator[tuple[Fl
 
 
 def log_likelihoods(model: MarkovModel, users: Ints, codes: Ints) -> Floats:
-    """Log-likelihood of each stream of a log, (U,) in the order of the users' numbers; -inf where it cannot occur.
-
-    >>> from seqveil.core.model import MarkovModel
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> log_likelihoods(model, np.array([0, 1, 0]), np.array([0, 1, 0])).round(3).tolist()
-    [-0.799, -0.693]
-    """
+    """Log-likelihood of each stream of a log, (U,) in the order of the users' numbers; -inf where it cannot occur."""
     _, rows = np.unique(users, return_inverse=True)
     out = np.zeros(int(rows.max(initial=-1)) + 1)
     for places, lengths in Layout.of(rows).blocks(most=max(1, CHUNK // model.size)):
@@ -296,12 +271,7 @@ def log_likelihoods(model: MarkovModel, users: Ints, codes: Ints) -> Floats:
 
 
 def unseen(model: MarkovModel, length: int) -> Floats:
-    """Distributions (T, n) of a stream's symbols from the chain alone.
-
-    >>> from seqveil.core.model import MarkovModel
-    >>> unseen(MarkovModel([1.0, 0.0], [[0.9, 0.1], [0.1, 0.9]]), 2).round(3).tolist()
-    [[1.0, 0.0], [0.9, 0.1]]
-    """
+    """Distributions (T, n) of a stream's symbols from the chain alone."""
     found, states = np.empty((length, model.n)), start(model, 1)
     for t in range(length):
         found[t], states = symbols(model, states)[0], predict(model, states)
@@ -309,11 +279,7 @@ def unseen(model: MarkovModel, length: int) -> Floats:
 
 
 def as_logs(distribution: Floats) -> Floats:
-    """The distribution as logarithms alone, -inf for what the model rules out.
-
-    >>> as_logs(np.array([1.0, -800.0, 0.0])).tolist()
-    [0.0, -800.0, -inf]
-    """
+    """The distribution as logarithms alone, -inf for what the model rules out."""
     with np.errstate(divide="ignore"):
         return np.where(distribution < 0, distribution, np.log(np.abs(distribution)))
 

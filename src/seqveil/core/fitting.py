@@ -5,15 +5,14 @@ A context of length j followed by x is a run of j+1 symbols, so runs of length 1
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from seqveil.core.alphabet import Alphabet, Codes, Symbols, comes_from
+from seqveil.core.alphabet import Alphabet, Codes, Symbols, listed, symbols_of
 from seqveil.core.bulk import places_within
 from seqveil.core.errors import DataError, ModelError, UnknownSymbol
 from seqveil.core.filtering import log_likelihoods
@@ -23,7 +22,6 @@ from seqveil.core.model import LEAST_PEOPLE, SMOOTHING, SWITCH, MarkovModel, Pro
 from seqveil.core.states import States, checked_order, from_contexts, named_labels
 
 TRIED_TYPES = (1, 2, 4, 8, 16)  # of an answer to a trait, where their number is not given
-_DENSE = 2**22  # below this many possible runs a table is quicker than a sort
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,12 +54,6 @@ class RunCounts:
         ones, pieces = np.ones(codes.size, np.int64), places // piece if piece else np.zeros(codes.size, np.int64)
         return cls(n, order, np.minimum(places, order), number, ones, rows[by_user], pieces)
 
-    def some(self, people: NDArray[np.bool_]) -> RunCounts:
-        """Those of some people."""
-        here = people[self.person]
-        parts = {name: getattr(self, name)[here] for name in ("back", "number", "count", "person", "piece")}
-        return replace(self, **parts)
-
     @property
     def events(self) -> int:
         """How many there are."""
@@ -72,15 +64,9 @@ class RunCounts:
         """Numbers of the runs of 1, 2, … order+1 symbols in increasing order, and how often each occurs."""
         found = []
         for length in range(1, self.order + 2):
-            span, whole = self.n**length, self.back >= length - 1
-            number, count = self.number[whole] % span, self.count[whole]
-            if span <= _DENSE:
-                table = np.bincount(number, count, span)
-                seen = np.flatnonzero(table)
-                found.append((seen, table[seen].astype(np.int64)))
-            else:
-                seen, place = np.unique(number, return_inverse=True)
-                found.append((seen, np.bincount(place, count).astype(np.int64)))
+            whole = self.back >= length - 1
+            seen, place = np.unique(self.number[whole] % self.n**length, return_inverse=True)
+            found.append((seen, np.bincount(place, self.count[whole]).astype(np.int64)))
         return found
 
     @property
@@ -98,9 +84,8 @@ class RunCounts:
         """The fitted distribution; see `MarkovModel.fit`."""
         if not np.isfinite(smoothing) or smoothing < 0:
             raise ModelError("smoothing must be a finite number >= 0, the pseudo-count given to each context")
-        n, order, first, (seen, counts) = self.n, self.order, self.first, self.tallies[0]
-        frequency = np.zeros(n)
-        frequency[seen] = counts
+        n, order, first = self.n, self.order, self.first
+        frequency = np.bincount(self.number % n, self.count, n).astype(np.float64)
         base = (frequency + smoothing / n) / (self.events + smoothing)
         edges, backoff = [], []
         for length, numbers in self.contexts.items():
@@ -143,46 +128,29 @@ def fit_codes(
 ) -> MarkovModel:
     """The model of a whole log: who, and which code, event by event, in time order within each user.
 
-    Parameters as in `MarkovModel.fit`; with a `trait`, users are numbers from 0 on, in the order of its labels.
-
-    >>> fit_codes(["ann", "bob", "ann", "ann", "bob"], np.array([0, 1, 1, 0, 1]), Alphabet.codes(2))
-    MarkovModel(order=1, 2 symbols, 3 transitions)
+    Parameters as in `MarkovModel.fit`; with a `trait`, users are numbers from 0 on, in the order of its labels, and
+    without `types` each answer has as many as predict held-out people.
     """
-    how: dict[str, Any] = {"order": order, "smoothing": smoothing, "seed": seed, "least_people": least_people}
     if trait is not None:
-        return _fit_trait(users, codes, alphabet, *named_labels(trait), types, progress, how | {"switch": switch})
+        how: dict[str, Any] = {"order": order, "smoothing": smoothing, "seed": seed}
+        how |= {"switch": switch, "least_people": least_people}
+        name, labels = named_labels(trait)
+        answers, of_person = answers_among(labels, int(users.max(initial=-1)) + 1, least_people)
+        parts: list[MarkovModel] = []
+        for number in range(len(answers)):
+            here = of_person[users] == number
+            asked = _types_for(users[here], codes[here], alphabet, how) if types is None else types
+            parts.append(fit_codes(users[here], codes[here], alphabet, types=asked, **how))
+            if progress is not None:
+                progress((number + 1) / len(answers))
+        return side_by_side(name, answers, of_person, parts)
     if types is None:
         return MarkovModel._of(RunCounts.of(users, codes, alphabet.n, order).states(smoothing), alphabet)
     runs = RunCounts.of(users, codes, alphabet.n, order, piece_of(switch))
     return fit_types(runs, alphabet, types, switch, smoothing, seed, least_people, progress)
 
 
-def _fit_trait(
-    users: Ints,
-    codes: Codes,
-    alphabet: Symbols,
-    name: str,
-    labels: Sequence[str],
-    types: int | None,
-    progress: Progress | None,
-    how: Mapping[str, Any],
-) -> MarkovModel:
-    """The mixture whose types answer a question about people: each answer has types of its own.
-
-    `types`: how many of each answer; None: as many as predict held-out people.
-    """
-    answers, of_person = answers_among(labels, int(users.max(initial=-1)) + 1, how["least_people"])
-    parts: list[MarkovModel] = []
-    for number in range(len(answers)):
-        here = of_person[users] == number
-        asked = _types_for(users[here], codes[here], alphabet, how) if types is None else types
-        parts.append(fit_codes(users[here], codes[here], alphabet, types=asked, **how))
-        if progress is not None:
-            progress((number + 1) / len(answers))
-    return side_by_side(name, answers, of_person, parts)
-
-
-def _types_for(users: Ints, codes: Codes, alphabet: Symbols, how: Mapping[str, Any]) -> int:
+def _types_for(users: Ints, codes: Codes, alphabet: Symbols, how: dict[str, Any]) -> int:
     """The fewest types that predict held-out people of one answer within a standard error of the best."""
     people = np.random.default_rng(how["seed"]).permutation(np.unique(users))
     held, tried = np.isin(users, people[: people.size // 5]), list[tuple[int, Any]]()
@@ -195,31 +163,26 @@ def _types_for(users: Ints, codes: Codes, alphabet: Symbols, how: Mapping[str, A
     return next(types for types, less in lost if less.sum() <= less.std() * np.sqrt(less.size))
 
 
-def read_streams(streams: Any, alphabet: Symbols | None) -> tuple[Symbols, Codes, Codes]:
+def read_streams(streams: Any, alphabet: Symbols | Sequence[Any] | None) -> tuple[Symbols, Codes, Codes]:
     """The alphabet (made from the data where None), and the number of the stream and the code of every event."""
-    unlisted = isinstance(streams, str | bytes) or not hasattr(streams, "__iter__")
-    if unlisted or comes_from(streams, "polars", "pandas", "pyarrow"):
+    column = hasattr(streams, "to_numpy") or hasattr(streams, "to_pandas")  # of any package, or a frame
+    if column or isinstance(streams, str | bytes) or not hasattr(streams, "__iter__"):
         raise DataError("streams must be a list of sequences; a frame or a file is fitted by sv.fit")
-    listed = [stream.to_numpy() if comes_from(stream, "polars", "pandas") else stream for stream in streams]
-    for place, stream in enumerate(listed):
+    lengths, values = list[int](), list[Any]()
+    for place, stream in enumerate(streams):
         if isinstance(stream, str | bytes) or not hasattr(stream, "__len__"):
             raise DataError(f"stream {place} must be a sequence of values; wrap a single stream in a list: [stream]")
         if not len(stream):
             raise DataError(f"stream {place} has no events; drop empty streams first")
-    if not listed:
+        lengths.append(len(stream))
+        values += listed(stream)
+    if not lengths:
         raise DataError("there is nothing to fit: the data hold no streams")
-    lengths = np.array([len(stream) for stream in listed], dtype=np.int64)
-    values: Any
-    if all(isinstance(stream, np.ndarray) for stream in listed) and len({stream.dtype.kind for stream in listed}) == 1:
-        values = np.concatenate(listed)
-    else:
-        plain = (stream.tolist() if isinstance(stream, np.ndarray) else stream for stream in listed)
-        values = [value for stream in plain for value in stream]
-    alphabet = alphabet or Alphabet.of(values)
+    symbols = Alphabet.of(values) if alphabet is None else symbols_of(alphabet)
+    users = np.repeat(np.arange(len(lengths)), lengths)
     try:
-        codes = alphabet.strict.encode(values)
+        return symbols, users, symbols.strict.encode(values)
     except UnknownSymbol as error:
-        stream = int(np.searchsorted(np.cumsum(lengths), error.position, side="right"))
-        event = error.position - int(lengths[:stream].sum())
+        stream = int(users[error.position])
+        event = error.position - sum(lengths[:stream])
         raise UnknownSymbol(f"stream {stream}, event {event}: {error}", error.position) from None
-    return alphabet, np.repeat(np.arange(len(listed)), lengths), codes

@@ -31,11 +31,8 @@ def checked(points: ArrayLike) -> Floats:
     >>> checked([(34.05, 241.75)]).tolist()
     [[34.05, -118.25]]
     """
-    try:
-        found = np.array(points, dtype=np.float64)
-    except (TypeError, ValueError):
-        found = np.zeros(0)
-    if found.ndim != 2 or found.shape[1] != 2 or not len(found) or not possible(found).all():
+    found = pair_array(points)
+    if not len(found) or not possible(found).all():
         raise InputError(
             "expected pairs of a latitude from -90 to 90 and a longitude from -180 to 180; check which of them is which"
         )
@@ -94,9 +91,6 @@ def to_box(point: tuple[float, float], south: Floats, north: Floats, west: Float
 
     The nearest longitude of a box is at its side, or the point's own. Along that meridian the distance has one least
     point, at tan φ = tan φ₀ / cos Δλ, so the nearest latitude is there or at an end.
-
-    >>> to_box((0.0, 0.0), np.array([1.0]), np.array([2.0]), np.array([-1.0]), np.array([1.0])).round().item()
-    111195.0
     """
     lat, lon = point
     into, width = (lon - west) % 360.0, (east - west) % 360.0
@@ -167,12 +161,11 @@ class Cells(Symbols):
         if n > MOST_CELLS:
             raise InputError(f"{n:,} cells are more than the {MOST_CELLS:,} a model may have; take larger ones")
         offsets = np.concatenate(([0], np.cumsum(rows[:, 2])))
-        facts = {"n": n, "metres": metres, "_around": around, "_south": south, "_rows": rows, "_offsets": offsets}
-        self.__dict__.update(facts)
+        self.__dict__.update(n=n, metres=metres, _around=around, _south=south, _rows=rows, _offsets=offsets)
         self._set_policy(on_unknown)
 
     def _found(self, values: Any) -> Codes:
-        points = pair_array(values, self.hides)
+        points = pair_array(values)
         lost = ~np.isfinite(points).all(1)
         points[lost] = 0.0
         lost |= ~possible(points) & (self.on_unknown != "nearest")

@@ -69,11 +69,9 @@ class Kernels:
         masses = class_masses(beliefs, rows, tables.shape[1])
         tables = np.maximum(tables, 0.0)
         weak = (masses[:, :, None] * tables).sum(1) < DROP
-        if weak.any():
-            tables = np.where(weak[:, None, :], 0.0, tables)
+        tables = np.where(weak[:, None, :], 0.0, tables)
         sums = tables.sum(2, keepdims=True)
-        if (np.abs(sums - 1.0) > EVEN).any():
-            tables = np.where(np.abs(sums - 1.0) > EVEN, tables / sums, tables)
+        tables = np.where(np.abs(sums - 1.0) > EVEN, tables / sums, tables)
         return cls(beliefs.shape[1], outputs, np.zeros_like(outputs), to_weights(tables), None, rows)
 
     def made_sound(self, beliefs: Floats, epsilon: float, ldp: float) -> Kernels:
@@ -156,9 +154,7 @@ class Kernels:
         if present is not None:
             taken = class_masses(present.astype(np.float64), self.rows, classes) > 0
         if self.places is None:
-            # every class holds a proper row, so the whole alphabet needs no mask
-            low = extra if present is None else np.where(taken[:, :, None], extra, top)
-            high = extra if present is None else np.where(taken[:, :, None], extra, 0)
+            low, high = np.where(taken[:, :, None], extra, top), np.where(taken[:, :, None], extra, 0)
             return self.base + low.min(1), self.base + high.max(1)
         used = (extra > 0) & taken[:, :, None]
         high = _scatter(np.maximum, self.places, np.where(used, extra, 0), outputs, 0)
@@ -227,17 +223,15 @@ class Kernel:
         """The outputs as the alphabet's own values (codes where there is no alphabet); None says nothing."""
         if self._alphabet is None:
             return self.codes
-        disclosed = iter(self._alphabet.decode(self.codes[self.codes >= 0]))
-        return [next(disclosed) if code >= 0 else None for code in self.codes.tolist()]
+        values = iter(self._alphabet.decode(self.codes[self.codes >= 0]))
+        return [next(values) if code >= 0 else None for code in self.codes.tolist()]
 
     @cached_property
     def weights(self) -> Ints:
         """The integer table, one row per symbol and one column per output; rows sum to `denominator`."""
         stack = self._stack
         if stack.n * self._kept.size > 100_000_000:
-            raise InputError(
-                f"the full table of {stack.n} × {self._kept.size} weights is too large to write out; use column(index)"
-            )
+            raise InputError(f"{stack.n} × {self._kept.size} weights are too many to write out; use column(index)")
         return np.stack([stack.column(self._kept[[j]])[0] for j in range(self._kept.size)], axis=1)
 
     @property
@@ -252,11 +246,6 @@ class Kernel:
     def marginal(self, belief: ArrayLike) -> Floats:
         """p(y), the probability of each output as the adversary sees it."""
         return self._stack.marginal(self._row(belief))[0, self._kept] / DENOMINATOR
-
-    def lift_bounds(self, belief: ArrayLike) -> tuple[Floats, Floats]:
-        """Logs of least and largest lift of each output over symbols with β > 0, rounded outward."""
-        least, largest = self._stack.lift_bounds(self._row(belief))
-        return least[0, self._kept], largest[0, self._kept]
 
     def leakage(self, belief: ArrayLike, whole_alphabet: bool = False) -> float:
         """True instantaneous leakage under the belief, from the integers, rounded up."""
@@ -289,9 +278,7 @@ class Kernel:
 
 def class_masses(values: Floats, rows: Ints | None, classes: int) -> Floats:
     """Sum of `values` (B, n) over the symbols of each class: (B, R), each bin summed in the order of the symbols."""
-    if rows is None:
-        return values
-    return grouped_sum(rows, values, classes)
+    return values if rows is None else grouped_sum(rows, values, classes)
 
 
 def grouped_sum(groups: Ints, values: Floats, count: int) -> Floats:

@@ -14,23 +14,21 @@ Reference: docs/theory.md, section 7.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core import filtering
-from seqveil.core.bulk import ByUser, compiled, form
+from seqveil.core.bulk import ByUser
 from seqveil.core.kernel import UNIT, Floats, Ints, outward, slack
 from seqveil.core.model import MarkovModel
 
 FEW = 64  # steps that are simply taken
 LARGEST = 512  # states of a chain whose powers are kept
 POWERS = 64  # of chains that are kept
-SHORT = 32  # weights of a row up to which many rows are looked through side by side
+BOTH = np.array([[1.0], [-1.0]])  # up for the largest, down for the least
 LEAST = 1e-280  # what is less in a power is no longer to be trusted
 
 
@@ -54,9 +52,6 @@ def log_lifts(column: Ints, marginal: Floats, terms: int, least: Ints | None = N
 
 def weight_range(column: Ints, possible: NDArray[np.bool_]) -> tuple[Ints, Ints]:
     """Least and largest weight over the possible symbols: two (B,) arrays."""
-    if possible.all():
-        turned = np.ascontiguousarray(column.T) if column.shape[1] <= SHORT < len(column) else column.T
-        return turned.min(0), turned.max(0)
     return np.where(possible, column, np.iinfo(np.int64).max).min(1), np.where(possible, column, 0).max(1)
 
 
@@ -81,11 +76,7 @@ def cost(low: Ints, high: Ints, marginal: Floats, terms: int) -> Floats:
 
 
 def larger_side(most: Floats | float, least: Floats | float) -> Floats:
-    """The larger of the two sides, log largest and minus log least lift: what a batch costs, and what a stream leaked.
-
-    >>> larger_side(0.5, -0.75).item()
-    0.75
-    """
+    """The larger of the two sides, log largest and minus log least lift: what a batch cost, or a stream leaked."""
     return np.maximum(most, np.negative(least)) + 0.0  # no -0
 
 
@@ -131,23 +122,19 @@ class Leakages(ByUser):
         terms = chain.newest.size
         if chain.full_support:
             with np.errstate(divide="ignore", invalid="ignore"):
-                # numpy's in either form: others may differ in the last bit
                 logs = np.log(np.array((high, low)) / marginal)
-            silent = low == high
-            up = _added(self.ahead_most, logs[0], silent, slack(terms))
-            down = _added(self.ahead_least, logs[1], silent, -slack(terms))
-            return self._after(up, down, up, down, marginal)
-        down, up = log_lifts(column, marginal, terms, least_column)
-        most = _extend(self.ahead_most, up[:, chain.newest], -np.inf)
-        least = _extend(self.ahead_least, down[:, chain.newest], np.inf)
-        return self._after(most, least, chain.spread(most, True), chain.spread(least, False), marginal)
-
-    def _after(
-        self, most: Floats, least: Floats, ahead_most: Floats, ahead_least: Floats, marginal: Floats
-    ) -> Leakages:
+                moved = logs + BOTH * (slack(terms) + 8 * UNIT * np.abs(logs))  # as `outward` does
+            costs = np.where(low == high, 0.0, np.where(np.isinf(logs), logs, moved))[:, :, None]
+            most, least = _add(np.array((self.ahead_most, self.ahead_least)), costs, BOTH[:, :, None])
+            ahead_most, ahead_least = most, least
+        else:
+            down, up = log_lifts(column, marginal, terms, least_column)
+            most = _extend(self.ahead_most, up[:, chain.newest], -np.inf)
+            least = _extend(self.ahead_least, down[:, chain.newest], np.inf)
+            ahead_most, ahead_least = chain.spread(most, True), chain.spread(least, False)
         # a release the belief ruled out (an unsound mechanism's) reveals everything, for good
         disclosed_all = np.isinf(self.most) | (marginal == 0)
-        if not np.count_nonzero(disclosed_all):
+        if not disclosed_all.any():
             return Leakages(most.max(1), least.min(1), ahead_most, ahead_least)
         return Leakages(
             np.where(disclosed_all, np.inf, most.max(1)),
@@ -211,36 +198,12 @@ class Leakages(ByUser):
         return larger_side(self.most, self.least)
 
 
-def _added(running: Floats, logs: Floats, silent: NDArray[np.bool_], relative: float) -> Floats:
-    """One side of an account (B, 1) after releases with these logs of extreme lifts (B,); `relative` has its sign."""
-    if len(logs) == 1:
-        out = [0.0]
-        add_outward(running[:, 0].tolist(), logs.tolist(), silent.tolist(), relative, out)
-        return np.array([out])
-    found = np.empty(len(logs))
-    form(add_outward)(running[:, 0], logs, silent, relative, found)
-    return found[:, None]
-
-
-@compiled
-def add_outward(running: Any, logs: Any, silent: Any, relative: float, out: Any) -> None:
-    """running + log of each user, rounded outward, up where `relative` is above 0; what is silent costs nothing."""
-    sign = math.copysign(UNIT, relative)
-    for user in range(len(out)):
-        both, log = running[user], logs[user]
-        if not silent[user]:
-            log += relative + 8.0 * sign * abs(log) if not math.isinf(log) else 0.0
-            both += log
-            both += 2.0 * sign * abs(both) if not math.isinf(both) else 0.0
-        out[user] = both
-
-
 def _extend(ahead: Floats, logs: Floats, impossible: float) -> Floats:
     """ahead + logs where a sequence can end there."""
     return np.where(ahead == impossible, impossible, _add(ahead, logs, -impossible))
 
 
-def _add(total: Floats, cost: Floats, towards: float) -> Floats:
+def _add(total: Floats, cost: Floats, towards: Floats | float) -> Floats:
     """total + cost, rounded outward; exact where the cost is 0."""
     with np.errstate(invalid="ignore"):
         sums = total + cost
@@ -263,13 +226,7 @@ def _power(model: MarkovModel, j: int) -> tuple[Floats, NDArray[np.bool_]] | Non
 
 
 def pass_over(model: MarkovModel, states: Floats, account: Leakages, steps: int) -> tuple[Floats, Leakages]:
-    """The distribution of the state and the account after so many symbols of which nothing was disclosed.
-
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.3, 0.7]])
-    >>> distribution, _ = pass_over(model, np.array([[1.0, 0.0]]), Leakages.start(model, 1), 10_000)
-    >>> distribution.round(6).tolist()
-    [[0.75, 0.25]]
-    """
+    """The distribution of the state and the account after so many symbols of which nothing was disclosed."""
     if steps <= FEW or model.size > LARGEST or filtering.faint(states).any():
         return _step_by_step(model, states, account, steps)
     distribution, after = states, account

@@ -27,7 +27,7 @@ import numpy as np
 from seqveil.core.alphabet import Codes, Floats, Symbols
 from seqveil.core.errors import DataError, ModelError, whole_number
 from seqveil.core.kernel import Ints
-from seqveil.core.model import LEAST_PEOPLE, SMOOTHING, MarkovModel, Progress
+from seqveil.core.model import LEAST_PEOPLE, MarkovModel, Progress
 from seqveil.core.states import States, answered, mixture
 
 if TYPE_CHECKING:
@@ -52,16 +52,13 @@ def fit_types(
     alphabet: Symbols,
     types: int,
     switch: float,
-    smoothing: float = SMOOTHING,
-    seed: int = 0,
-    least_people: int = LEAST_PEOPLE,
-    progress: Progress | None = None,
+    smoothing: float,
+    seed: int,
+    least_people: int,
+    progress: Progress | None,
 ) -> MarkovModel:
-    """The mixture of so many types; its `origin` records how many people make it up.
-
-    Parameters as in `MarkovModel.fit`; `smoothing` is that of the common chain, and `runs` are in pieces of
-    `piece_of(switch)` events.
-    """
+    """The mixture of so many types, from runs in pieces of `piece_of(switch)` events; its `origin` records how many
+    people make it up. `smoothing` is that of the common chain."""
     whole_number("types", types, kind=ModelError)
     whole_number("least_people", least_people, kind=ModelError)
     if least_people < LEAST_PEOPLE:
@@ -72,8 +69,6 @@ def fit_types(
             "types are distinguished by how symbols follow one another; got no stream of two or more events"
         )
     people = int(np.unique(runs.person).size)
-    if people < types:
-        raise DataError(f"a mixture of {types} types needs at least as many people; got {people}")
     search = TypeSearch(runs, runs.states(smoothing), progress)
     fitted, fewest = search.merged(search.begin(types, np.random.default_rng(seed)), least_people)
     states = mixture([search.block(counted) for counted in fitted.expected], fitted.weights, switch)
@@ -113,7 +108,7 @@ def side_by_side(name: str, answers: tuple[str, ...], of_person: Ints, parts: Se
     return MarkovModel._of(states, parts[0].alphabet).with_origin(origin)
 
 
-def answers_among(labels: Sequence[str], people: int, least_people: int = LEAST_PEOPLE) -> tuple[tuple[str, ...], Ints]:
+def answers_among(labels: Sequence[str], people: int, least_people: int) -> tuple[tuple[str, ...], Ints]:
     """The answers in order, and which one each person gives: -1 for none, where a label is empty."""
     if len(labels) != people:
         raise DataError(f"a trait has one label for each of the {people} streams; got {len(labels)}")
@@ -130,11 +125,7 @@ def answers_among(labels: Sequence[str], people: int, least_people: int = LEAST_
 
 
 def one_answer_each(users: Iterable[Hashable], labels: Iterable[Any]) -> dict[Hashable, Any]:
-    """Each user's label from those of all rows, None where none is there; refused where somebody has two.
-
-    >>> one_answer_each(["ann", "bob", "ann"], ["gas", None, "gas"])
-    {'ann': 'gas', 'bob': None}
-    """
+    """Each user's label from those of all rows, None where none is there; refused where somebody has two."""
     found: dict[Hashable, Any] = {}
     for user, label in zip(users, labels, strict=True):
         before = found.setdefault(user, label)

@@ -84,11 +84,7 @@ class Reading:
         return {"user": self.user, "value": self.value, "time": self.time}
 
     def but(self, user: str | None = None, value: str | None = None, time: str | None = None) -> Reading:
-        """The same with other names where some are given: what differs in another file.
-
-        >>> Reading("who", "page").but(value="url")
-        Reading(user='who', value='url', time=None)
-        """
+        """The same with other names where some are given: what differs in another file."""
         given: dict[str, Any] = {"user": user, "value": value, "time": time}
         return replace(self, **{name: text for name, text in given.items() if text is not None})
 
@@ -97,19 +93,8 @@ class Reading:
 def replacing(path: str | os.PathLike[str], private: bool = False) -> Iterator[Path]:
     """A hidden file beside the target: it takes the target's place when the block ends well, else it is removed.
 
-    So a file appears whole or not at all, and stays after a power cut.
-
-    Parameters:
-        path: the target, which may be there or not.
-        private: whether the owner alone may read the file, from its first byte on.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     target = Path(folder, "out.txt")
-    ...     with replacing(target) as part:
-    ...         written = part.write_text("all of it")
-    ...     target.read_text(), len(list(Path(folder).iterdir()))
-    ('all of it', 1)
+    So a file appears whole or not at all, and stays after a power cut. Of a `private` one only the owner may read
+    anything, from its first byte on.
     """
     target = Path(path)
     part = target.with_name(f".{target.name}.part-{secrets.token_hex(4)}")
@@ -140,10 +125,9 @@ class MarkovModel(States):
 
         Pr(x_1..x_T) = prior(x_1..x_m) · Π_{k>m} transitions(x_k | x_{k-m}..x_{k-1})
 
-    Inside, the model is a chain on states, the contexts of the last 1..m symbols, and the observed symbol is the newest
-    one of the state: P(s'|s) = chain[s,s'] + backoff[s] · Σ_{x: base_state[x]=s'} base[x]. The rank-one back-off term
-    keeps smoothed models sparse. A mixture of chains (`fit(…, types=16)`, `mixture`) has such states for each type; its
-    types may answer a question about the person, the `trait`, and people then never change to a type of another answer.
+    Inside, the model is a sparse chain on states (`core.states`), the contexts of the last 1..m symbols. A mixture of
+    chains (`fit(…, types=16)`, `mixture`) has such states for each type; its types may answer a question about the
+    person, the `trait`, and people then never change to a type of another answer.
 
     Parameters: `prior` is (n,) for order 1; for order m the joint distribution of the first m symbols, (n,)*m or
     (n**m,), or an (n,) distribution of the first symbol, in which case the history before it is taken as that symbol
@@ -169,7 +153,7 @@ class MarkovModel(States):
         self, prior: ArrayLike, transitions: Any, order: int = 1, alphabet: Symbols | Sequence[Any] | None = None
     ) -> None:
         states = from_arrays(prior, transitions, order)
-        self._adopt(states, symbols_of(alphabet, states.n))
+        self._adopt(states, symbols_of(range(states.n) if alphabet is None else alphabet))
 
     @classmethod
     def _of(cls, states: States, alphabet: Symbols) -> MarkovModel:
@@ -192,7 +176,6 @@ class MarkovModel(States):
         streams: Any,
         order: int = 1,
         alphabet: Symbols | Sequence[Any] | None = None,
-        n: int | None = None,
         smoothing: float = SMOOTHING,
         *,
         types: int | None = None,
@@ -208,14 +191,13 @@ class MarkovModel(States):
         is called impossible, and accounts take nobody to ever do it (`rules_out`). Contexts that never continue restart
         from `base`. The fit itself is **not** private.
 
-        Parameters: `streams` is a list of sequences, one for each person (`sv.fit` takes frames and files). `n` says
-        that values are codes 0..n-1; without `alphabet` and `n` the alphabet is what occurs.
+        Parameters: `streams` is a list of sequences, one for each person (`sv.fit` takes frames and files). Without
+        `alphabet` it is what occurs; `range(n)` says that values are codes 0..n-1.
 
         With `types`, a mixture of that many chains is fitted by EM (`core.mixture`): a type of person is drawn at the
         start of a stream, and its chain is followed. `switch` is the chance a step that a stream goes on as somebody
         else, type and symbol drawn anew: 0 keeps the type for good, and above 1/1000 the types are those of pieces of
         1/`switch` events. A type that is the likeliest of fewer than `least_people` people is merged into its nearest.
-        `seed` makes the fit repeatable.
 
         With `trait`, a name and one label for each of the listed streams, such as ("heating", ["gas", "electric", …]),
         each answer has types of its own, so many as `types` says, or as held-out people bear out.
@@ -223,15 +205,12 @@ class MarkovModel(States):
 
         >>> MarkovModel.fit([["a", "b", "a"], ["b", "a"]]).advance(np.array([0.0, 1.0])).round(3).tolist()
         [0.861, 0.139]
-        >>> MarkovModel.fit([["a", "b", "a"], ["b", "a"]], smoothing=0).advance(np.array([0.0, 1.0])).tolist()
-        [1.0, 0.0]
         >>> MarkovModel.fit([[0, 0, 0, 1, 0]] * 60 + [[1, 1, 0, 1, 1]] * 60, types=2)
         MarkovModel(2 types, order=1, 2 symbols, 8 transitions)
         """
         from seqveil.core.fitting import fit_codes, read_streams
 
-        given = None if alphabet is None and n is None else symbols_of(alphabet, n)
-        found, users, codes = read_streams(streams, given)
+        found, users, codes = read_streams(streams, alphabet)
         how: dict[str, Any] = {"types": types, "trait": trait, "switch": switch, "least_people": least_people}
         return fit_codes(users, codes, found, order=order, smoothing=smoothing, seed=seed, **how)
 
@@ -245,11 +224,8 @@ class MarkovModel(States):
     ) -> MarkovModel:
         """People of several types, each with a chain that is known: type k is drawn with probability weights[k].
 
-        Parameters:
-          models: the chain of each type, all of one order over one alphabet, none of them a mixture.
-          weights: how likely each type is at the start of a stream.
-          switch: chance a step that the stream goes on as somebody else, type and symbol drawn anew.
-          trait: a question about people, by name, and the answer of each type, in whose order the model has them.
+        The chains are all of one order over one alphabet. `switch` is the chance a step that the stream goes on as
+        somebody else; `trait` a question about people, by name, and the answer of each type.
 
         >>> calm, lively = (MarkovModel([0.5, 0.5], [[s, 1 - s], [1 - s, s]]) for s in (0.9, 0.2))
         >>> both = MarkovModel.mixture([calm, lively], [0.5, 0.5])
@@ -319,26 +295,14 @@ class MarkovModel(States):
 
     @cached_property
     def inward(self) -> tuple[NDArray[Any], ...]:
-        """What `filtering.move_side_by_side` needs of a sparse chain: `inflow`, and the base distribution.
-
-        Empty arrays stand for what is plain: symbols in the order of the states, no base distribution, no trait.
-        """
-        nothing = np.empty(0, np.int64)
-        newest = nothing if (self.size == self.n and (self.newest == np.arange(self.n)).all()) else self.newest.copy()
-        base = np.trim_zeros(self.anew, "b") if self.restarts else np.empty(0)
-        answers = nothing if self.trait is None else self.answers
-        chain = self.inflow
-        pointers, sources = (np.array(a, np.uint32) for a in (chain.indptr, chain.indices))
-        return newest, pointers, sources, chain.data.copy(), base.copy(), answers.copy()
+        """What `filtering.move_side_by_side` needs of the chain."""
+        pointers, sources = (np.array(a, np.uint32) for a in (self.inflow.indptr, self.inflow.indices))
+        # copies, which may be written to: read-only arrays would have the code compiled once more
+        return np.array(self.newest), pointers, sources, self.inflow.data, self.anew, np.array(self.answers)
 
     def advance(self, weights: ArrayLike) -> Floats:
         """weights · P for weights over states, (S,) or (B, S)."""
         return filtering.advance(self, weights)
-
-    @cached_property
-    def restarts(self) -> bool:
-        """Whether some step is drawn from the base distribution."""
-        return bool(self.backoff.any())
 
     @cached_property
     def anew(self) -> Floats:
@@ -371,15 +335,12 @@ class MarkovModel(States):
         flat = rows.reshape(-1, self.size)
         out = np.full(flat.shape, nothing)
         sources, begins, targets, restarting, restart = self._sources
-        todo = np.arange(len(flat))
         for answer in np.unique(self.answers[restarting]).tolist():
             best = pick.reduce(flat[:, restarting[self.answers[restarting] == answer]], axis=1)
             out[:, restart[self.answers[restart] == answer]] = best[:, None]
-            if len(restart) == self.size and self.trait is None:  # what may go anywhere holds everyone's extreme
-                todo = np.flatnonzero(best != pick.reduce(flat, axis=1))
         step = max(1, _CHUNK // max(1, len(sources)))
-        for low in range(0, len(todo) if len(targets) else 0, step):
-            part = todo[low : low + step, None]
+        for low in range(0, len(flat) if len(targets) else 0, step):
+            part = slice(low, low + step)
             found = pick.reduceat(flat[part, sources], begins, axis=1)
             out[part, targets] = pick(out[part, targets], found)
         return out.reshape(rows.shape)
@@ -399,9 +360,6 @@ class MarkovModel(States):
         """Whether some symbol is called impossible somewhere: at the start of a stream, or after some context.
 
         Then an account holds for people who never do what the model calls impossible; LDP levels hold for everyone.
-
-        >>> MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.0, 1.0]]).rules_out
-        True
         """
         return not (self._open_to_all(self.newest, self.n) and (self.prior > 0).all())
 
@@ -417,12 +375,6 @@ class MarkovModel(States):
         patched = np.bincount(source, lacking[self.answers[source], leads.indices], self.size)
         restarted = (self.backoff > 0) & (patched == lacking.sum(1)[self.answers])
         return bool(((np.diff(leads.indptr) == count) | restarted).all())
-
-    @cached_property
-    def stacked(self) -> bool:
-        """Whether the states are the n symbols in order, once for each type."""
-        whole = self.size == self.types * self.n
-        return whole and bool((self.newest.reshape(-1, self.n) == np.arange(self.n)).all())
 
     def log_likelihood(self, codes: ArrayLike) -> float:
         """log Pr of one sequence of codes (natural logarithm), -inf where it cannot occur."""
@@ -483,9 +435,8 @@ class MarkovModel(States):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to one file, all of it or nothing."""
-        content = self.to_bytes()
-        with replacing(path) as part, open(part, "xb") as file:
-            file.write(content)
+        with replacing(path) as part:
+            part.write_bytes(self.to_bytes())
 
     def to_bytes(self) -> bytes:
         """The model as `save` writes it: NumPy arrays and a JSON header, nothing executable."""
@@ -568,22 +519,19 @@ def _answers(states: States) -> Codes:
 
 
 def validate(states: States) -> None:
-    """Raise `ModelError` unless the arrays are a distribution (for arrays that come from a file)."""
+    """Raise `ModelError` unless the arrays are those of a model (they may come from a file)."""
     size, n = len(states.newest), states.n
-    chain = states.chain
-    if chain.shape != (size, size) or not (states.initial.shape == states.backoff.shape == states.newest.shape):
-        raise ModelError("the model's arrays do not fit together; save the model again")
-    wide = (states.types * n,)
-    misfit = states.types < 1 or (states.order == 1 and size != wide[0])
-    if misfit or states.base.shape != wide or states.base_state.shape != wide:
-        raise ModelError("the model's arrays do not fit its alphabet; save the model again")
+    chain, wide = states.chain, (states.types * n,)
+    of_states = states.initial.shape == states.backoff.shape == states.newest.shape and chain.shape == (size, size)
+    of_symbols = states.types >= 1 and states.base.shape == states.base_state.shape == wide
+    if not of_states or not of_symbols or (states.order == 1 and size != wide[0]):
+        raise ModelError("the model's arrays do not fit together, or not its alphabet; save the model again")
     numbers = (chain.data, states.initial, states.backoff, states.base)
     if not all(part.dtype == np.float64 and np.isfinite(part).all() and (part >= 0).all() for part in numbers):
         raise ModelError("the model holds negative or non-finite probabilities; save the model again")
     named = ((states.newest, n), (states.base_state, size))
-    if not all(a.dtype == np.int64 and (a >= 0).all() and (a < limit).all() for a, limit in named):
-        raise ModelError("the model names symbols or states that do not exist; save the model again")
-    if not np.array_equal(states.newest[states.base_state], np.tile(np.arange(n), states.types)):
+    known = all(a.dtype == np.int64 and (a >= 0).all() and (a < limit).all() for a, limit in named)
+    if not known or not np.array_equal(states.newest[states.base_state], np.tile(np.arange(n), states.types)):
         raise ModelError("the model's states do not match its symbols; save the model again")
     if states.trait is not None:
         begins = states.base_state[::n]

@@ -3,6 +3,7 @@ research and marked so."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Hashable, Sequence
@@ -13,13 +14,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.bulk import in_parts
 from seqveil.core.errors import InputError, whole_number
 
-BITS = 62
+BITS = 62  # randomness and rows of kernels share 2**62: the largest power of two whose sums stay inside int64
 _SPARE = np.uint64(64 - BITS)
-"""Randomness and kernel rows share one denominator, 2**62: the largest power of two whose sums stay inside int64."""
-
 KEY_BYTES = 32
 _OF_BLOCK = b"\xff" * 8  # in place of the number of a draw: no event has so many
 User = str | int
@@ -35,28 +33,17 @@ class Randomness(Protocol):
 
 
 class SystemRandomness:
-    """Randomness of the operating system (`os.urandom`): for private releases that need not be repeatable.
-
-    >>> SystemRandomness().draw(3).shape
-    (3,)
-    """
+    """Randomness of the operating system (`os.urandom`): for private releases that need not be repeatable."""
 
     private = True
 
     def draw(self, count: int) -> NDArray[np.int64]:
         """Uniform integers below 2**62 from the system's generator, (count,)."""
-        words = in_parts(count, lambda part: os.urandom(8 * (part.stop - part.start)))
-        return (np.frombuffer(b"".join(words), np.uint64) >> _SPARE).view(np.int64)
+        return (np.frombuffer(os.urandom(8 * count), np.uint64) >> _SPARE).view(np.int64)
 
 
 class SeededRandomness:
-    """Randomness anyone who knows the seed can replay: for research and tests, never for a private release.
-
-    >>> int(SeededRandomness(7).draw(1)[0]) == int(SeededRandomness(7).draw(1)[0])
-    True
-    >>> SeededRandomness(7).private
-    False
-    """
+    """Randomness anyone who knows the seed can replay: for research and tests, never for a private release."""
 
     private = False
 
@@ -70,18 +57,18 @@ class SeededRandomness:
 
 
 def randomness(seed: int | None = None) -> Randomness:
-    """The operating system's randomness, or seeded ones (marked not private) where a seed is given."""
+    """The operating system's randomness, or seeded randomness (marked not private) where a seed is given."""
     return SystemRandomness() if seed is None else SeededRandomness(seed)
 
 
 class KeyedRandomness:
-    """Randomness that belong to an event: a keyed hash (BLAKE2b) of who, which event and which draw of it.
+    """Randomness that belongs to an event: a keyed hash (BLAKE2b) of who, which event and which draw of it.
 
     draw(user, seq, j) = PRF_key(setting, salt, j, seq, user) mod 2**62, so the same event of the same state has the
     same randomness whenever, wherever and beside whichever others it is released. An engine that repeats work after a
     crash then repeats its releases, instead of drawing, and leaking, a second time.
 
-    *Guarantee*: to anyone without the key the randomness of different events are independent and uniform, as far as
+    *Guarantee*: to anyone without the key the randomness of different events is independent and uniform, as far as
     BLAKE2b is a pseudo-random function. **Whoever has the key can undo the release**, and the randomness of one event
     must serve one symbol only. So `Streams` mixes in its setting and the random salt of its store (`of_state`): two
     states never share randomness, though they share the key, the users and the numbers. A user who is a whole number
@@ -107,7 +94,7 @@ class KeyedRandomness:
         return cls(blake2b(str(seed).encode(), digest_size=KEY_BYTES).digest(), private=False)
 
     def of_state(self, setting: str, salt: bytes) -> KeyedRandomness:
-        """The randomness of one state of this setting. Seeded ones have no salt: they are to be replayed elsewhere."""
+        """The randomness of one state of this setting. Seeded, it has no salt: it is to be replayed elsewhere."""
         content = b"%d " % len(setting.encode()) + setting.encode() + (salt if self.private else b"")
         mixed = blake2b(content, key=self._key, digest_size=KEY_BYTES, person=b"seqveil-state").digest()
         return KeyedRandomness(mixed, self.private)
@@ -181,14 +168,7 @@ def rows(source: Randomness, part: NDArray[np.intp]) -> Randomness:
 
 
 def key_file(path: str | os.PathLike[str], create: bool = False) -> bytes:
-    """The key in a file that its owner alone may read; `create` makes one where there is none.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     made = key_file(f"{folder}/key", create=True)
-    ...     made == key_file(f"{folder}/key"), len(made)
-    (True, 32)
-    """
+    """The key in a file that its owner alone may read; `create` makes one where there is none."""
     name = os.path.basename(path)
     if create and not os.path.exists(path):
         _make_key(path)
@@ -206,11 +186,7 @@ def key_file(path: str | os.PathLike[str], create: bool = False) -> bytes:
 
 
 def key_mark(key: bytes) -> str:
-    """What tells one key from another and nothing about either: 16 hexadecimal digits.
-
-    >>> key_mark(bytes(32)) == key_mark(bytes(32)), key_mark(bytes(32)) == key_mark(bytes(31) + b"x")
-    (True, False)
-    """
+    """What tells one key from another and nothing about either: 16 hexadecimal digits."""
     return blake2b(b"mark of a key", key=key, digest_size=8, person=b"seqveil").hexdigest()
 
 
@@ -218,16 +194,12 @@ def _make_key(path: str | os.PathLike[str]) -> None:
     """Write a new key whole or not at all, and never over another."""
     part = f"{os.fspath(path)}.part-{os.getpid()}"
     try:
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", buffering=0) as file:
+            file.write(os.urandom(KEY_BYTES))
+            os.fsync(file)
         try:
-            os.write(handle, os.urandom(KEY_BYTES))
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        try:
-            os.link(part, path)
-        except FileExistsError:
-            pass  # another process was quicker: its key stands
+            with contextlib.suppress(FileExistsError):  # another process was quicker: its key stands
+                os.link(part, path)
         finally:
             os.unlink(part)
     except OSError as error:

@@ -10,6 +10,7 @@ would be empty, and its user could never come back to the present.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import time as clock
@@ -102,22 +103,16 @@ def powers(numbers: Floats) -> NDArray[np.int64]:
 
 
 def _number(place: int, given: object) -> float:
-    if isinstance(given, (int, float, np.integer, np.floating)) and not isinstance(given, bool):
-        try:
+    with contextlib.suppress(ValueError, OverflowError):
+        if isinstance(given, (int, float, np.integer, np.floating)) and not isinstance(given, bool):
             return float(given)
-        except OverflowError:
-            raise _refused(place) from None
-    if isinstance(given, str) and _DATE.match(given):
-        try:
+        if isinstance(given, str) and _DATE.match(given):
             given = datetime.fromisoformat(given)
-        except ValueError:
-            raise _refused(place) from None
-    if not isinstance(given, datetime):
-        raise _refused(place)
-    stamp = (given if given.tzinfo is not None else given.replace(tzinfo=UTC)).timestamp()
-    if abs(stamp) >= LATEST:  # as a number it would be taken for milliseconds
-        raise _refused(place)
-    return stamp
+        if isinstance(given, datetime):
+            stamp = (given if given.tzinfo is not None else given.replace(tzinfo=UTC)).timestamp()
+            if abs(stamp) < LATEST:  # as a number it would be taken for milliseconds
+                return stamp
+    raise _refused(place)
 
 
 def _refused(place: int) -> InputError:

@@ -447,7 +447,7 @@ class Streams(CodeStreams):
         if self.setting.in_batches:
             codes: Any = [alphabet.encode(batch) for batch in values]
         else:
-            codes = [alphabet.encode_one(values[0])] if len(values) == 1 else alphabet.encode(values)
+            codes = alphabet.encode(values)
         return replace(super().release(users, codes, seqs, times, positions), alphabet=alphabet)
 
     def releases(self, user: User, since: int = 0, limit: int | None = None) -> list[Release]:  # type: ignore[override]

@@ -66,10 +66,7 @@ class Wording:
 
     def encode(self, values: list[Any]) -> Codes:
         """The codes of values."""
-        given = [tuple(value) if type(value) is list else value for value in values]
-        if len(given) == 1:
-            return np.array([self._alphabet.encode_one(given[0])], np.int64)
-        return self._alphabet.encode(given)
+        return self._alphabet.encode([tuple(value) if type(value) is list else value for value in values])
 
 
 def from_json(content: bytes) -> Any:

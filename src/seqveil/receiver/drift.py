@@ -184,7 +184,7 @@ def alternatives_of(model: MarkovModel, users: int) -> list[Fixed | Kinds | Lear
     One that stands for several has so many `bets`, and gives a row for each.
     """
     found: list[Fixed | Kinds | Learning] = [Fixed(looser(model, SHARE), users)]
-    if model.stacked and model.n <= LEARNED:
+    if model.order == 1 and model.n <= LEARNED:
         found += [Learning(Chain.of(model), users, *PACE), Kinds(model, users)]
     return found
 

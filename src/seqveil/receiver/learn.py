@@ -142,7 +142,7 @@ def learn(
 
     Reference: Baum, Petrie, Soules, Weiss 1970; docs/theory.md, section 10.
     """
-    names = symbols_of(alphabet, evidence.n)
+    names = symbols_of(range(evidence.n) if alphabet is None else alphabet)
     if evidence.n**2 > LARGEST:
         raise InputError(f"a chain over {evidence.n} symbols is too large a table to learn; use fewer symbols")
     centre = family(_some(evidence).cut(PIECE), names, each_round)

@@ -29,7 +29,7 @@ KEY, SALT, SECRET = bytes(range(32)), b"that of a query", "zq-secret-77"
 FULL = MarkovModel([0.5, 0.3, 0.2], [[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]])
 SPARSE = MarkovModel([0.5, 0.3, 0.2], [[0.7, 0.3, 0.0], [0.0, 0.6, 0.4], [0.5, 0.0, 0.5]])
 CALM = MarkovModel([0.4, 0.3, 0.3], [[0.9, 0.05, 0.05], [0.05, 0.9, 0.05], [0.05, 0.05, 0.9]])
-PAIRS = MarkovModel.fit([[0, 1, 2, 1, 0, 0, 1], [2, 2, 1, 0, 1, 1]], order=2, n=3, smoothing=0.5)
+PAIRS = MarkovModel.fit([[0, 1, 2, 1, 0, 0, 1], [2, 2, 1, 0, 1, 1]], order=2, alphabet=range(3), smoothing=0.5)
 KINDS = MarkovModel.mixture([FULL, CALM], [0.5, 0.5], trait=("kind", ["calm", "lively"]))
 SETTINGS = {
     "plain": Policy(epsilon=1.0, mechanism="optimal").on(FULL),
