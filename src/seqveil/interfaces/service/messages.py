@@ -65,9 +65,9 @@ _STATUS = {NOTHING: "withheld", WITHHELD: "withheld", GAP: "given-up", EARLIER: 
 
 
 class Problem(Exception):
-    """A refusal. `reason` is a key of REASONS; `members` go into the answer beside the standard ones."""
+    """A refusal. `reason` is a key of REASONS; `wait` is in seconds; `members` stand beside the standard ones."""
 
-    def __init__(self, reason: str, detail: str, *, wait: float | None = None, **members: Any) -> None:
+    def __init__(self, reason: str, detail: str, *, wait: int | None = None, **members: Any) -> None:
         super().__init__(detail)
         self.reason, self._wait, self._members = reason, wait, members
 
@@ -82,7 +82,7 @@ class Problem(Exception):
         """The refusal as a response."""
         status, title = REASONS[self.reason]
         content = {"type": f"urn:problem:seqveil:{self.reason}", "title": title, "status": status, "detail": str(self)}
-        headers = {} if self._wait is None else {"Retry-After": str(max(1, math.ceil(self._wait)))}
+        headers = {} if self._wait is None else {"Retry-After": str(self._wait)}
         if status == 401:
             headers["WWW-Authenticate"] = 'Bearer realm="seqveil"'
         return Response(json.dumps(content | self._members), status, headers, "application/problem+json")

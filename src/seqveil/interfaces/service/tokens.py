@@ -25,7 +25,6 @@ from seqveil.core.model import replacing
 from seqveil.interfaces.logs import log
 
 SCOPES = ("release", "read", "metrics", "admin")
-SLOWEST, FASTEST = 1e-6, 1e12  # events a second that a rate may be
 _NAMED = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 _NOBODY = hashlib.sha256(b"").hexdigest()
 
@@ -40,7 +39,6 @@ class Token:
     sha256: str
     scopes: str  # with spaces between
     user: str | None = None
-    rate: float | None = None
     created: str = ""  # in UTC
 
     def may(self, scope: str) -> bool:
@@ -65,10 +63,10 @@ class Token:
 ANYBODY = Token("none", "", "admin")  # who calls a service that asks for no token
 
 
-def add(path: FilePath, scopes: Sequence[str], user: str | None = None, rate: float | None = None) -> tuple[Token, str]:
+def add(path: FilePath, scopes: Sequence[str], user: str | None = None) -> tuple[Token, str]:
     """Add a token to the file, which is made where there is none, and return it with its secret text, once.
 
-    Without `user` it is for all users, and without `rate` it has the service's.
+    Without `user` it is for all users.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -79,8 +77,6 @@ def add(path: FilePath, scopes: Sequence[str], user: str | None = None, rate: fl
     """
     if not scopes or not set(scopes) <= set(SCOPES):
         raise InputError(f"a token needs one or more of the scopes {', '.join(SCOPES)}")
-    if rate is not None and not SLOWEST <= rate <= FASTEST:
-        raise InputError(f"expected the rate of a token from {SLOWEST:g} to {FASTEST:g} events a second")
     if user is not None and "admin" in scopes:
         raise InputError("an admin token is for all users; leave --user out, or give other scopes")
     if user is not None and (not _NAMED.fullmatch(user) or "*" in user[:-1]):
@@ -90,7 +86,7 @@ def add(path: FilePath, scopes: Sequence[str], user: str | None = None, rate: fl
     name = secrets.token_hex(6)
     secret, created = f"sv_{name}_{secrets.token_urlsafe(32)}", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     chosen = " ".join(scope for scope in SCOPES if scope in scopes)
-    token = Token(name, _digest(secret), chosen, user, rate, created)
+    token = Token(name, _digest(secret), chosen, user, created)
     with _changing(path) as kept:
         kept[name] = token
     return token, secret
