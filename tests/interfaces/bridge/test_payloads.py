@@ -132,17 +132,16 @@ def test_a_member_of_a_json_object():
 def test_a_location_of_owntracks():
     payloads = of(town(), "owntracks")
     sent = {"_type": "location", "lat": 49.05, "lon": 8.15, "tst": NOW, "acc": 12, "tid": "an", "inregions": ["home"]}
-    event = read(payloads, sent)
-    assert (event.codes, event.stamp) == ((3,), NOW)
+    event, cells = read(payloads, sent), payloads.setting.model.alphabet
+    assert (event.codes, event.stamp) == ((cells.encode_one((49.05, 8.15)),), NOW)
     assert reason(payloads, {"_type": "transition", "event": "enter", "desc": "home", "tst": NOW}) == "none"
     assert read(payloads, sent | {"lat": 12.0}).codes == read(payloads, sent | {"lat": "here"}).codes == (UNKNOWN,)
     assert reason(payloads, {"_type": "location", "lon": 8.15, "tst": NOW}) == "member"
     assert reason(payloads, {"_type": "location", "lat": 49.05, "lon": 8.15}) == "time"
     assert reason(payloads, sent | {"tst": time.time() + 10**6}) == "time"
     disclosed = json.loads(payloads.write(4, [3], 1.0, (3,), PayloadEvent("joanne", None, (), stamp=NOW + 0.5)))
-    assert disclosed.pop("lat") == pytest.approx(49.05)
-    assert disclosed.pop("lon") == pytest.approx(8.15)
-    assert disclosed.pop("acc") == pytest.approx(6640, abs=30)  # half the diagonal of a cell of 7.3 by 11.1 km
+    assert (disclosed.pop("lat"), disclosed.pop("lon")) == cells.decode_one(3)
+    assert disclosed.pop("acc") == 7072  # half the diagonal of a cell of 10 by 10 km
     assert disclosed == {"_type": "location", "tid": "ne", "tst": NOW, "seqveil": {"seq": 4, "epsilon": 1.0}}
     assert json.loads(payloads.write(4, [], 0.0, None, ANN))["_type"] == "nothing"
 

@@ -199,6 +199,7 @@ class MqttLink:
     def close(self) -> None:
         """Say goodbye, which keeps the session at the broker."""
         self._client.disconnect()
+        del self._client  # which closes all that it has
 
     def stop(self) -> None:
         """Finish what was accepted and end; may be called from a signal handler."""
@@ -327,7 +328,6 @@ class MqttLink:
         if self._deadline is not None:
             return  # not acknowledged, so it comes again next time
         if not came.qos:
-            self._core.counts.unreliable += 1
             self._core.warn("messages at QoS 0 may get lost on the way; devices should publish with QoS 1")
             if len(self._waiting) >= MOST:
                 self._core.count(Refusal("load"))
@@ -354,6 +354,3 @@ class MqttLink:
         message.waits -= 1
         if refused is not None:
             self._core.warn(f"the broker refuses a {kind} ({refused}); check its ACL")
-        elif kind == "clearing":
-            self._core.counts.cleared += 1
-            self._core.warn("a retained raw message was taken off the broker; devices must publish without retain")

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from seqveil.core.alphabet import Grid
 from seqveil.core.errors import InputError
 from seqveil.core.geography import Cells
 from seqveil.core.times import check_clock, seconds
@@ -25,7 +24,6 @@ from seqveil.interfaces.events import Wording, from_json
 MOST_BYTES = 64 << 10  # of a raw payload
 MOST_NAME = 256  # bytes of a user's name
 MOST_SEQ = 2**62
-METRES = 111_320.0  # of a degree of latitude
 
 REASONS = {
     "retained": "raw data must not be retained; publish it without the retain flag",
@@ -94,7 +92,7 @@ class Form:
     @classmethod
     def parse(cls, text: str) -> Form:
         """The form that is called so: seqveil, value, owntracks, or json:PATH, with @PATH of the time behind it."""
-        known = {"seqveil": cls(), "value": cls("value"), "owntracks": cls("owntracks", ("lat",), ("tst",))}
+        known = {"seqveil": cls(), "value": cls("value"), "owntracks": cls("owntracks", (), ("tst",))}
         name, _, paths = text.partition(":")
         if text in known:
             return known[text]
@@ -145,7 +143,8 @@ class Payloads:
         self.setting, self.form = setting, form or Form()
         self._wording = Wording(setting.model.alphabet)
         self._wordy = any(type(value) is str for value in self._wording.shown)
-        self._cells = _Cells(setting) if self.form.kind == "owntracks" else None
+        if self.form.kind == "owntracks" and not setting.model.alphabet.on_map:
+            raise InputError("OwnTracks' locations need a model of places on the map; fit one with --cell-metres")
         if not self.form.own and setting.in_batches:
             raise InputError("batches need seqveil's own payload; leave the batch out, or the form of the payload")
 
@@ -166,9 +165,13 @@ class Payloads:
             raise Refusal("json")
         if self.form.own:
             return self._own(user, content, arrival)
-        if self._cells is not None and content.get("_type") != "location":
+        if self.form.kind != "owntracks":
+            value = _at(content, self.form.path)
+        elif content.get("_type") == "location":
+            value = [_at(content, ("lat",)), _at(content, ("lon",))]
+        else:
             raise NoEvent
-        codes = self._encoded([self._cells.value(content) if self._cells else _at(content, self.form.path)])
+        codes = self._encoded([value])
         if self.form.time is None:
             return PayloadEvent(user, None, codes, arrival)
         stamp = _stamp(None, _at(content, self.form.time, "time"))
@@ -211,8 +214,8 @@ class Payloads:
         value = words[0] if words else None
         if self.form.kind == "value":
             return b"" if words is None else value.encode() if type(value) is str else as_json(value)
-        if self._cells is not None:
-            return as_json(self._cells.location(codes[0] if words else None, event) | {"seqveil": account})
+        if self.form.kind == "owntracks":
+            return as_json(self._location(value, event) | {"seqveil": account})
         if self.form.kind == "json":
             shape: Any = value
             for member in reversed(self.form.path):
@@ -223,44 +226,16 @@ class Payloads:
         turns = None if path is None else encode_path(path)
         return as_json({"seq": seq, "values": words, "epsilon": used, "path": turns})
 
-
-class _Cells:
-    """Locations of OwnTracks as symbols: cells of the map, places, or cells of a grid of longitude (x) and latitude."""
-
-    def __init__(self, setting: Terms) -> None:
-        alphabet = setting.model.alphabet
-        degrees = isinstance(alphabet, Grid) and max(abs(alphabet.x.edges)) <= 180 and max(abs(alphabet.y.edges)) <= 90
-        if not (alphabet.on_map or degrees):
-            raise InputError(
-                "OwnTracks' locations need a model of places, fitted with --latitude and --longitude, or over a Grid "
-                "of longitude (x) and latitude (y) in degrees; fit one"
-            )
-        self._alphabet = alphabet
-
-    def value(self, content: dict[str, Any]) -> list[Any]:
-        """The value of a location, in the order of the alphabet."""
-        lat, lon = _at(content, ("lat",)), _at(content, ("lon",))
-        return [lat, lon] if self._alphabet.on_map else [lon, lat]
-
-    def location(self, code: int | None, event: PayloadEvent) -> dict[str, Any]:
+    def _location(self, centre: list[float] | None, event: PayloadEvent) -> dict[str, Any]:
         """A location that OwnTracks' apps show: the middle of the cell, with the reach of the cell as its accuracy."""
         stamp = event.stamp if event.slot is None else event.slot
         when = {} if stamp is None else {"tst": int(stamp)}
-        if code is None:
+        if centre is None:
             return {"_type": "nothing", **when}
-        symbols = self._alphabet
-        assert symbols.points is not None
-        first, second = symbols.points[code].tolist()
-        lat, lon = (first, second) if symbols.on_map else (second, first)
-        place = {"_type": "location", "tid": event.user[-2:], "lat": lat, "lon": lon}
-        if isinstance(symbols, Grid):
-            ix, iy = divmod(code, symbols.y.n)
-            wide = (symbols.x.edges[ix + 1] - symbols.x.edges[ix]) * math.cos(math.radians(lat))
-            high = symbols.y.edges[iy + 1] - symbols.y.edges[iy]
-            place["acc"] = math.ceil(math.hypot(wide, high) * METRES / 2)
-        elif isinstance(symbols, Cells):
-            place["acc"] = math.ceil(symbols.metres / math.sqrt(2.0))
-        return place | when
+        cells = self.setting.model.alphabet
+        assert isinstance(cells, Cells)
+        place = {"_type": "location", "tid": event.user[-2:], "lat": centre[0], "lon": centre[1]}
+        return place | {"acc": math.ceil(cells.metres / math.sqrt(2.0))} | when
 
 
 class Discovery:

@@ -33,10 +33,6 @@ WENT_BACK = (
     "the clock is behind the last slot that was drawn, and nothing is released until it has caught up; set the clock, "
     "and do not begin a new state file, which would spend anew"
 )
-MANY_ENDED = (
-    "several slots have ended since the last one that was drawn; they are drawn now, each at its ε, or given up with "
-    "--gaps skip. If that is because the clock jumped ahead, stop the bridge and set the clock first"
-)
 LEEWAY = 1.0  # seconds that a clock may be set back and nobody need know
 HELD = 8  # messages that are left with the broker until their slot ends; it may send no more than some 20 before
 
@@ -133,8 +129,6 @@ class SlotStreams:
         ended = self._now() - 1
         if self.remaining - self._slots.seconds > LEEWAY:
             self._core.warn(WENT_BACK)
-        if ended > self._last + 1:
-            self._core.warn(MANY_ENDED)
         if ended <= self._last:
             return []
         slot = min(self._last + self._skips + 1, ended)

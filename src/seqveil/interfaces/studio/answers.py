@@ -16,7 +16,7 @@ from seqveil.core.errors import InputError
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import Terms
 from seqveil.interfaces.planning import SEEN_BY
-from seqveil.interfaces.studio.picture import PictureRun, attacked, expected, offers, picture_of, too_slow
+from seqveil.interfaces.studio.picture import PictureRun, attacked, offers, picture_of, too_slow
 from seqveil.interfaces.studio.source import SAMPLES, StudioSource, sample
 from seqveil.interfaces.studio.upload import Upload, UploadChoice, loaded
 
@@ -44,7 +44,7 @@ class Studio:
 
     def __init__(self, own: Upload | None = None, chosen: UploadChoice | None = None) -> None:
         self._chosen = chosen or UploadChoice()
-        self._lock, self._expecting = threading.Lock(), threading.Lock()
+        self._lock, self._attacking = threading.Lock(), threading.Lock()
         self._run: tuple[Any, PictureRun] | None = None  # the picture that was asked for last
         self._file = own  # the one that came last
         self._loaded: StudioSource | None = None  # what one became, when its columns were chosen
@@ -116,24 +116,11 @@ class Studio:
             chosen = {name: value for name, value in chosen.items() if name != "mechanism"}
         return {"mechanisms": offers(source, _policy(chosen))}
 
-    def expect(self, given: Any) -> dict[str, Any]:
-        """The error to expect under a policy, and with no release at all: {"source": name, "policy": {…}}.
-
-        Nothing is compared with a policy that does not go, or that takes too long: it has no error.
-        """
-        source = self._find(_named(given, "source", "policy"))
-        try:
-            terms = _terms(given["policy"], source)
-        except InputError as refusal:
-            return {"error": None, "why": str(refusal)}
-        with self._expecting:  # pictures need not wait for it
-            return expected(source, terms)
-
     def attack(self, given: Any) -> dict[str, Any]:
         """What an attacker finds out about people whom the model was not fitted to: {"source", "policy", "seed"}."""
         source = self._find(_named(given, "source", "policy", "seed"))
         terms, seed = _terms(given["policy"], source), _whole("seed", given["seed"], 0, MOST_SEED)
-        with self._expecting:
+        with self._attacking:  # pictures need not wait for it
             return attacked(source, terms, seed)
 
     @property

@@ -29,10 +29,8 @@ from seqveil.engine.policy import Policy
 from seqveil.engine.stream import NOTHING, State, Terms, step
 from seqveil.interfaces import trials
 from seqveil.interfaces.files.writing import symbol_columns
-from seqveil.interfaces.planning import Plan, Wishes, plan
 from seqveil.interfaces.studio.source import StudioSource
 
-NOT_SEEN = 3.0  # wrong events to expect that all stay out of sight once in twenty trials
 FIGURES = ("epsilons", "leakage", "most", "least", "spent")  # of each event
 SHADES = 255
 REMEDY = (  # with no secret declared, and with one
@@ -43,9 +41,6 @@ SEEDED = (
     "Draws are seeded here so that figures can be repeated: nothing this page makes is a private release. The commands "
     "below draw afresh, so their figures differ."
 )
-STEPS, MANY = 40, 60  # events and people of a simulation
-BRIEF, FEW = 20, 5  # where each release takes milliseconds; more people than these,
-MOST, PATIENCE = 200, 0.3  # so many at most, where they take less than so many seconds of the processor
 EVENTS, TOGETHER = 100, 20  # events of a person in an attack, and people released at a time
 FEWEST = 40  # people without whom an attack says nothing
 SINGLE = 100  # people who are enough where every event is a case
@@ -267,41 +262,6 @@ def too_slow(name: str, n: int, policy: Policy) -> str:
     if n**policy.batch <= _LARGEST[name]:
         return ""
     return f"with {n} symbols{f' in batches of {policy.batch}' * (policy.batch > 1)} a release takes too long to watch"
-
-
-def expected(source: StudioSource, terms: Terms) -> dict[str, Any]:
-    """The error that the receiver's best guess is expected to have, that of no release at all, and what a secret costs.
-
-    `by_answer` has the mean error of releases for people of each answer to a secret. People are tried whom the model
-    was not fitted to, as `seqveil plan` does, but fewer.
-    """
-    hamming = terms.distortion.is_hamming or terms.in_blocks
-    quick = not terms.in_batches and (terms.in_closed_form if terms.guards else hamming)
-    length, many = (STEPS, MANY) if quick else (max(BRIEF, terms.batch), 1)
-    spans = [secret.length(None) or length for secret in terms.secrets if secret.kind != "trait"]
-    length = max([length, *spans]) if quick else length
-
-    def tried(people: Sequence[Ints]) -> Plan:
-        return plan(source.model, Wishes(policy=terms.policy), length=length, streams=people, people=many)
-
-    everybody = tried(source.crowd)  # one person alone loads what all the others need
-    if not quick:
-        many, began = FEW, time.process_time()
-        everybody = tried(source.crowd)
-        many = max(FEW, int(min(MOST, FEW * PATIENCE / max(time.process_time() - began, 1e-3))))
-        everybody = everybody if many == FEW else tried(source.crowd)
-    [row] = everybody.rows
-    sides = {"people who have the secret": row.with_secret, "people who do not": row.without_secret} if quick else {}
-    if source.model.trait is not None and terms.secrets and terms.secrets[0].kind == "trait":
-        groups: dict[str, list[Ints]] = {answer: [] for answer in source.model.trait.answers}
-        for label, codes in zip(source.answers, source.crowd, strict=True):
-            if label in groups:
-                groups[label].append(codes)
-        named = {f"people whose label is “{answer}”": people for answer, people in groups.items() if people}
-        sides = {whose: tried(people).rows[0].error for whose, people in named.items()}
-    known = [(whose, error) for whose, error in sides.items() if error is not None]
-    seen = {"error": row.decoded_error, "silent": everybody.guess, "by_answer": known if len(known) > 1 else []}
-    return seen | {"below": NOT_SEEN / (everybody.people * length)}
 
 
 def attacked(source: StudioSource, terms: Terms, seed: int) -> dict[str, Any]:

@@ -32,7 +32,7 @@ HOST = "127.0.0.1"
 LOOPBACK = {"127.0.0.1", "localhost"}
 MOST_BYTES = 64 << 20  # of a request
 GRACE = 1  # seconds that answers on their way have when the page ends
-ANSWERS = ("begin", "look", "load", "source", "show", "offers", "expect", "attack")
+ANSWERS = ("begin", "look", "load", "source", "show", "offers", "attack")
 KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "

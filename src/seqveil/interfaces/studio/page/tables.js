@@ -1,6 +1,6 @@
 // The tables behind the pictures, made when somebody opens them.
 
-import { cost, el, short } from "./dom.js";
+import { el, short } from "./dom.js";
 import { probability } from "./heat.js";
 import { suspicions, times } from "./odds.js";
 import { percent } from "./promise.js";
@@ -41,10 +41,5 @@ export const tables = {
     const { series } = picture;
     const rows = series.spent.map((spent, k) => [k + 1, short(series.leakage[k], 4), short(series.most[k], 4), short(series.least[k], 4), short(spent, 4)]);
     return table("Leakage so far in nats", [source.event, "exact", "up", "down", "Σε"], rows);
-  },
-
-  curve({ curves, unit }) {
-    const rows = curves.flatMap((each) => each.points.map(([epsilon, error]) => [each.name, epsilon, cost(error, unit), each.sound ? "yes" : "no"]));
-    return table("Error against ε", ["mechanism", "ε an event", "error decoded", "sound"], rows);
   },
 };
