@@ -223,17 +223,13 @@ class Core:
             self.link.release(message, user, outcome)
 
     def release(self, events: Sequence[PayloadEvent], positions: Mapping[str, Position] | None = None) -> list[Outcome]:
-        """Release events, in the order they came, and say what is to be published of each.
-
-        Those without a number get the next one of their user. Positions are kept in the store with them.
-        """
+        """Release events, in the order they came; what is to be published of each. Positions are kept with them."""
         kept, written = dict(positions or {}), False
         late = [self._is_late(event, kept) for event in events]
         outcomes: list[Outcome] = [Refusal("late") if each else None for each in late]
         left = [k for k, each in enumerate(late) if not each]
 
-        def noted(made: Releases | None) -> Mapping[str, Position]:
-            """What is saved in the transaction of these releases."""
+        def noted(made: Releases | None) -> Mapping[str, Position]:  # what is saved in their transaction
             nonlocal written
             written = True
             return kept | self.numbers.unsaved()
@@ -315,7 +311,7 @@ class Core:
         return self.payloads.write(seq, made.symbols[0].tolist(), float(made.epsilons[0]), made.paths[0], event)
 
     def count(self, refusal: Refusal) -> None:
-        """Count a refusal."""
+        """Count a refusal by its reason."""
         self.counts.refused[refusal.reason] = self.counts.refused.get(refusal.reason, 0) + 1
 
     def warn(self, text: str) -> None:

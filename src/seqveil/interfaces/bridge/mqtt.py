@@ -68,14 +68,8 @@ class Broker:
         ca: Path | None = None,
         cert: Path | None = None,
     ) -> Broker:
-        """The broker at `[mqtt[s]://][NAME@]HOST[:PORT]`, with MQTT's own ports by default.
-
-        `ca`, a certificate in place of the system's, and `cert`, the bridge's own with its key, ask for TLS.
-
-        >>> made = Broker.at("bridge@10.0.0.1")
-        >>> made.host, made.port, made.username
-        ('10.0.0.1', 1883, 'bridge')
-        """
+        """The broker there, with MQTT's own ports by default; `ca`, in place of the system's certificates, and `cert`,
+        the bridge's own with its key, ask for TLS."""
         expected = "expected the broker as [mqtt[s]://][NAME@]HOST[:PORT], without a password"
         try:
             parts = urlsplit(address if "://" in address else f"mqtt://{address}")
@@ -95,9 +89,7 @@ class Broker:
                 tls.load_cert_chain(cert, password=lambda: b"")  # never ask at the terminal
         except (OSError, ValueError):
             names = ", ".join(path.name for path in (ca, cert) if path is not None)
-            raise InputError(
-                f"{names}: cannot be used for TLS; expected PEM files, the key without a password"
-            ) from None
+            raise InputError(f"{names}: cannot be used for TLS; expected PEM files, without a password") from None
         return cls(host, port or 8883, client_id, parts.username, password, tls)
 
 
@@ -121,10 +113,7 @@ class Topics:
         for name, pattern in given.items():
             odd = any(sign in pattern.replace(USER, "", 1) for sign in "+#{}\0")
             if pattern.split("/").count(USER) != 1 or odd or pattern.startswith("$") or len(pattern.encode()) > 1024:
-                raise InputError(
-                    f"expected a {name} topic of at most 1024 bytes with {USER} as one level, without wildcards and no "
-                    f"$ at its start, as in {name}/{USER}"
-                )
+                raise InputError(f"expected a {name} topic as {name}/{USER}, without wildcards or $, at most 1 KiB")
         for (one, pattern), (other, against) in itertools.combinations(given.items(), 2):
             if _may_meet(pattern, against):
                 raise InputError(f"the {one} and {other} topics could be the same for some user; tell them apart")
@@ -314,9 +303,7 @@ class MqttLink:
         if self._short == MANY:  # not every broker says why it ends a connection
             self._core.log("warning", {"reason": "connections end soon; does another client use this client id?"})
         if reason.value == TAKEN_OVER:
-            raise BrokerError(
-                "another client has taken this client id over; give each bridge a state file with a name of its own"
-            )
+            raise BrokerError("another client uses this client id; give each bridge a state file of another name")
         self._core.log("disconnected", {"reason": str(reason)})
 
     def _on_subscribe(self, client: paho.Client, data: Any, mid: int, reasons: Any, properties: Any) -> None:

@@ -149,10 +149,7 @@ class Payloads:
             raise InputError("batches need seqveil's own payload; leave the batch out, or the form of the payload")
 
     def read(self, user: str, payload: bytes, arrival: float = 0.0) -> PayloadEvent:
-        """The event in a payload; raises `Refusal`, and `NoEvent` where there is none.
-
-        The time of a payload without one is that of its arrival.
-        """
+        """The event in a payload, whose time is by default that of its arrival; raises `Refusal`, or `NoEvent`."""
         if len(payload) > MOST_BYTES:
             raise Refusal("size")
         if self.form.kind == "value":
@@ -202,10 +199,7 @@ class Payloads:
     def write(
         self, seq: int, codes: Sequence[int], epsilon: float, path: tuple[int, ...] | None, event: PayloadEvent
     ) -> bytes:
-        """The release of one event; without a path nothing was released.
-
-        Of the raw event it has the user, and the time that its payload brought or that its slot begins at.
-        """
+        """The release of one event, nothing without a path; of the raw event it has the user and the time."""
         words = None if path is None else [self._wording.shown[code] for code in codes]
         used = None if self.setting.unbounded else epsilon  # null: nothing is promised about the whole sequence
         account: dict[str, Any] = {"seq": seq, "epsilon": used}
@@ -239,17 +233,8 @@ class Payloads:
 
 
 class Discovery:
-    """Home Assistant's MQTT discovery: one retained message for each user, and the released entity appears by itself.
-
-    What is released and its account (number and ε, as attributes) come from the released topic; no other is needed.
-
-    >>> discovery = Discovery("homeassistant", Form.parse("value"))
-    >>> topic, _ = discovery.announcement("hall motion", "released/hall motion")
-    >>> topic.startswith("homeassistant/sensor/seqveil_hall_motion_"), discovery.announcement("hall motion", "x")
-    (True, None)
-
-    The prefix is Home Assistant's own, `homeassistant` unless it was changed there.
-    """
+    """Home Assistant's MQTT discovery: one retained message for each user, and the released entity appears by itself,
+    with its number and ε as attributes."""
 
     def __init__(self, prefix: str, form: Form) -> None:
         if not prefix or prefix.startswith("$") or any(sign in prefix for sign in "+#{}\0"):

@@ -24,15 +24,10 @@ from seqveil.interfaces.bridge.payloads import PayloadEvent, Payloads, Refusal
 if TYPE_CHECKING:
     from seqveil.interfaces.bridge.core import Core, Message, Outcome
 
-NO_MEAN = (
-    "the bridge knows the cell of a value and not the value, so it has no mean; fit with --slot last or --slot most"
-)
+NO_MEAN = "the bridge knows cells of values alone, which have no mean; fit with --slot last or --slot most"
 NO_SLOTS = "the state file was begun without slots of time; begin a new one, which spends anew"
 NUMBERED = "the state file was begun in slots of time, which bring no numbers; go on without --payload seqveil"
-WENT_BACK = (
-    "the clock is behind the last slot that was drawn, and nothing is released until it has caught up; set the clock, "
-    "and do not begin a new state file, which would spend anew"
-)
+WENT_BACK = "the clock is behind the last slot that was drawn, and nothing is released until it catches up; set it"
 LEEWAY = 1.0  # seconds that a clock may be set back and nobody need know
 HELD = 8  # messages that are left with the broker until their slot ends; it may send no more than some 20 before
 
@@ -93,10 +88,7 @@ class SlotStreams:
         return max(0.0, self._begin(self._last + 2) - self._clock())
 
     def take(self, message: Message, event: PayloadEvent) -> None:
-        """Count a message in the slot of now, which it waits for, unless it was counted in one that was drawn.
-
-        Raises `Refusal` for one whose payload says that it is no newer than one before it.
-        """
+        """Count a message in the slot of now, which it waits for, unless it was counted in one that was drawn."""
         if self._core.numbers.of(event) is not None:
             return
         slot = max(self._now(), self._last + 1)

@@ -150,8 +150,7 @@ class Service:
         """The times of events; refuse what is no time, and what no honest clock of now shows."""
         window = self.setting.budget.seconds
         if None in times:
-            why = "the budget being per seconds" if window is not None else "secrets following the clock"
-            raise Problem.malformed(f"a time, {why}", times.index(None))
+            raise Problem.malformed("a time, which the policy counts by", times.index(None))
         try:
             stamps = seconds(times)
             check_clock(stamps)
@@ -209,7 +208,6 @@ class Service:
         since, limit = int(asked.get("since", 0)), int(asked.get("limit", 1000))
 
         def look() -> Response:
-            """The account and releases of the user as stored."""
             found = self.store.account(call.user)
             if found is None:
                 raise NoSuchUser
@@ -261,10 +259,7 @@ class Service:
 
 
 def _query(call: HttpCall, known: dict[str, int]) -> dict[str, str]:
-    """What the query says: whole numbers up to so much.
-
-    Refuses what would be passed over: a name that is misspelled, and one that stands twice.
-    """
+    """What the query says: whole numbers up to so much. A name that is misspelled or stands twice is refused."""
     pairs = call.request.query_params.multi_items()
     given = dict(pairs)
     if not given.keys() <= known.keys() or len(given) < len(pairs):

@@ -1,7 +1,4 @@
-"""What an operator sees of requests: Prometheus metrics and log lines. Neither holds a user, a token or a value.
-
-Labels of metrics are routes, statuses and reasons.
-"""
+"""What an operator sees of requests: Prometheus metrics and log lines. Neither holds a user, a token or a value."""
 
 from __future__ import annotations
 

@@ -75,9 +75,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=1024)
     except OSError as error:
-        raise InputError(
-            f"cannot listen on {host} port {port} ({error.strerror}); choose another with --port"
-        ) from None
+        raise InputError(f"cannot listen on {host} port {port} ({error.strerror}); choose another") from None
 
 
 def warm(setting: Terms) -> None:

@@ -42,11 +42,7 @@ class Token:
     created: str = ""  # in UTC
 
     def may(self, scope: str) -> bool:
-        """Whether the token has this scope; admin has all of them.
-
-        >>> Token("a", "", "read").may("read"), Token("a", "", "read").may("release")
-        (True, False)
-        """
+        """Whether the token has this scope; admin has all of them."""
         return bool({scope, "admin"} & set(self.scopes.split()))
 
     def covers(self, user: str) -> bool:
@@ -64,25 +60,13 @@ ANYBODY = Token("none", "", "admin")  # who calls a service that asks for no tok
 
 
 def add(path: FilePath, scopes: Sequence[str], user: str | None = None) -> tuple[Token, str]:
-    """Add a token to the file, which is made where there is none, and return it with its secret text, once.
-
-    Without `user` it is for all users.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     token, secret = add(f"{folder}/tokens.json", ["release"], user="ann")
-    ...     ring = Keyring(f"{folder}/tokens.json")
-    ...     ring.find(secret) == token, ring.find(secret + "x")
-    (True, None)
-    """
+    """Add a token to the file, which is made where there is none, and return it with its secret text, once."""
     if not scopes or not set(scopes) <= set(SCOPES):
         raise InputError(f"a token needs one or more of the scopes {', '.join(SCOPES)}")
     if user is not None and "admin" in scopes:
         raise InputError("an admin token is for all users; leave --user out, or give other scopes")
     if user is not None and (not _NAMED.fullmatch(user) or "*" in user[:-1]):
-        raise InputError(
-            "expected --user to be a name without control characters, with a * at its end alone; leave it out for all"
-        )
+        raise InputError("expected --user to be a name without control characters, with a * at its end alone")
     name = secrets.token_hex(6)
     secret, created = f"sv_{name}_{secrets.token_urlsafe(32)}", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     chosen = " ".join(scope for scope in SCOPES if scope in scopes)

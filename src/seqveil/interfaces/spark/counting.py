@@ -101,8 +101,7 @@ def _encoder(symbols: Symbols) -> Any:
     import pandas as pd
     from pyspark.sql.pandas.functions import pandas_udf
 
-    def encode(rows):  # type: ignore[no-untyped-def]
-        """The codes of a chunk of values; a row with a missing one gets 0, which nobody may count."""
+    def encode(rows):  # type: ignore[no-untyped-def]  # a row with a missing value gets 0, which nobody may count
         with worker_errors():
             whole = rows.notna().all(axis=1).to_numpy()
             values = rows.to_numpy(np.float64) if rows.shape[1] == 2 else rows.iloc[:, 0].to_numpy()
@@ -120,7 +119,4 @@ def _refuse(wrong: Any, counts: Codes, named: str) -> None:
     if holes := int(counts[wrong == HOLE].sum()):
         raise DataError(f"{holes} rows have no user, order or value; fill them or drop the rows")
     if ties := int(counts[wrong == TIE].sum()):
-        raise DataError(
-            f"{ties} events have the same {named!r} as another of their user, so which came first is not known; "
-            "number them"
-        )
+        raise DataError(f"{ties} events have the same {named!r} as another of their user; number them in their order")

@@ -164,10 +164,8 @@ class SparkJob:
     @cached_property
     def secret(self) -> bytes:
         """The key, read where it lies."""
-        if not isinstance(self.key, bytes | str | os.PathLike):
-            raise InputError("expected a key of 32 bytes or the path of one; make one with seqveil.randomness.key_file")
-        key = self.key if isinstance(self.key, bytes) else key_file(self.key)
-        if len(key) != KEY_BYTES:
+        key = key_file(self.key) if isinstance(self.key, str | os.PathLike) else self.key
+        if not isinstance(key, bytes) or len(key) != KEY_BYTES:
             raise InputError(f"expected a key of {KEY_BYTES} random bytes; make one with seqveil.randomness.key_file")
         return key
 
@@ -214,10 +212,8 @@ class SparkJob:
         try:
             return self.alphabet.encode(rows["v0"] if "v1" not in rows else rows[["v0", "v1"]].to_numpy(np.float64))
         except UnknownSymbol:
-            raise UnknownSymbol(
-                f"a value is not in the model's alphabet ({self.alphabet.n} symbols); check the value column, or fit "
-                "the model with --on-unknown hide"
-            ) from None
+            said = f"a value is not in the model's alphabet ({self.alphabet.n} symbols)"
+            raise UnknownSymbol(f"{said}; check the value column, or fit with --on-unknown hide") from None
 
     @cached_property
     def _values(self) -> list[NDArray[Any]]:

@@ -33,13 +33,6 @@ class Studio:
     handed out as far as it has come, and goes on when it is asked for again.
 
     `own` is a file, and `chosen` the columns of it, that is there beside the samples.
-
-    >>> studio = Studio()
-    >>> asked = {"source": "clicks", "policy": {"epsilon": 1.0}, "person": 0, "events": 10, "seed": 1}
-    >>> while not (shown := studio.show(asked))["complete"]:
-    ...     pass
-    >>> shown["done"]
-    10
     """
 
     def __init__(self, own: Upload | None = None, chosen: UploadChoice | None = None) -> None:

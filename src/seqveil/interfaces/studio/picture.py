@@ -37,10 +37,7 @@ REMEDY = (  # with no secret declared, and with one
     "Say in step 3 what must stay secret, and all else is released truthfully; or protect the whole stream together.",
     "Move the slider of step 4 to the left.",
 )
-SEEDED = (
-    "Draws are seeded here so that figures can be repeated: nothing this page makes is a private release. The commands "
-    "below draw afresh, so their figures differ."
-)
+SEEDED = "Draws are seeded here, so nothing this page makes is a private release; the commands below draw afresh."
 EVENTS, TOGETHER = 100, 20  # events of a person in an attack, and people released at a time
 FEWEST = 40  # people without whom an attack says nothing
 SINGLE = 100  # people who are enough where every event is a case
@@ -48,15 +45,7 @@ SECONDS = 15.0  # of the processor for releases, after which those who were rele
 
 
 class PictureRun:
-    """One stream under way: what a slow mechanism has made so far can be shown.
-
-    >>> from seqveil.interfaces.studio.source import sample
-    >>> source = sample("clicks")
-    >>> run = PictureRun(Policy(epsilon=1.0).on(source.model), source.streams[0][:10], seed=1)
-    >>> run.go()
-    >>> run.complete, bool(run.series()["leakage"][-1] <= run.series()["spent"][-1])
-    (True, True)
-    """
+    """One stream under way: what a slow mechanism has made so far can be shown."""
 
     def __init__(self, terms: Terms, raw: Ints, seed: int) -> None:
         self.terms, self.raw = terms, raw
@@ -157,10 +146,8 @@ def _short(value: float | None) -> float | None:
 
 
 def _judged(terms: Terms) -> dict[str, Any]:
-    """What a policy means for a person: sentences, a grade, and what to do about a bad one.
-
-    The page has one secret and says elsewhere what it is about, so that no place stands there in degrees.
-    """
+    """What a policy means for a person: sentences, a grade, and what to do about a bad one. What the secret is about is
+    said elsewhere, without places in degrees."""
     risk = Risk.promised(terms)
     said = list(risk.sentences)
     for each in risk.secrets:
@@ -174,7 +161,6 @@ def in_words(source: StudioSource, secret: Secret) -> Secret:
     """A secret with the page's names for its values in place of degrees and the middles of bins."""
 
     def label(value: Any) -> str:
-        """The page's name for a value."""
         return source.labels[int(source.model.alphabet.encode([value])[0])]
 
     if secret.circle:
@@ -227,13 +213,7 @@ def steps(source: StudioSource) -> str:
 
 
 def offers(source: StudioSource, policy: Policy) -> list[dict[str, Any]]:
-    """Every mechanism with what it promises, and why it does not fit where it does not.
-
-    >>> from seqveil.interfaces.studio.source import sample
-    >>> found = offers(sample("clicks"), Policy(epsilon=3.0, batch=3, mechanism="auto"))
-    >>> [each["name"] for each in found if not each["why_not"]]
-    ['auto', 'tree', 'tree_ldp']
-    """
+    """Every mechanism with what it promises, and why it does not fit where it does not."""
     made = []
     for name in mechanisms.names():
         found = mechanisms.find(name)
@@ -265,11 +245,8 @@ def too_slow(name: str, n: int, policy: Policy) -> str:
 
 
 def attacked(source: StudioSource, terms: Terms, seed: int) -> dict[str, Any]:
-    """What an attacker finds out about the secret, or without one about single events, as JSON values.
-
-    People whom the model was not fitted to are released, and `sv.attack` tries them. What comes back is about all of
-    them together: no event of anybody, and no place in degrees.
-    """
+    """What `sv.attack` finds out about the secret, or without one about single events, of people whom the model was not
+    fitted to: all of them together, no event of anybody, and no place in degrees."""
     import seqveil as sv
 
     events = min(EVENTS, terms.secrets[0].length(None) or EVENTS) if terms.secrets else EVENTS

@@ -132,11 +132,7 @@ def _warm() -> None:
 
 @lru_cache(maxsize=1)
 def assets() -> dict[str, tuple[bytes, str]]:
-    """The content and the kind of every file of the page, by its name; nothing else can be asked for.
-
-    >>> sorted(assets())[:2]
-    ['account.js', 'api.js']
-    """
+    """The content and the kind of every file of the page, by its name; nothing else can be asked for."""
     files = resources.files("seqveil.interfaces.studio").joinpath("page").iterdir()
     found = [(file, KINDS.get(file.name[file.name.rfind(".") :])) for file in files]
     return {file.name: (file.read_bytes(), kind) for file, kind in found if kind is not None}

@@ -1,7 +1,4 @@
-"""Streams to look at, with the model that they are released under: samples.
-
-`upload` makes one from a file. Raw codes stay in memory.
-"""
+"""Streams to look at, with the model that they are released under. Raw codes stay in memory."""
 
 from __future__ import annotations
 
@@ -204,12 +201,7 @@ SAMPLES = {
 
 @lru_cache(maxsize=len(SAMPLES))
 def sample(name: str) -> StudioSource:
-    """A made-up source: some streams to look at, and a model fitted to the streams of other people.
-
-    >>> source = sample("power")
-    >>> source.model.n, len(source.streams)
-    (10, 8)
-    """
+    """A made-up source: some streams to look at, and a model fitted to the streams of other people."""
     if name not in SAMPLES:
         raise InputError(f"expected a sample among {', '.join(SAMPLES)}; check the request")
     found = SAMPLES[name]

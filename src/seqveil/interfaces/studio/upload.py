@@ -88,11 +88,7 @@ class Upload:
 
     @classmethod
     def of(cls, content: bytes, file: str) -> Upload:
-        """A file of any kind that the commands read, by its name.
-
-        >>> Upload.of(b"user;value\\nann;3\\nbob;4\\n", "walk.csv").table.frame["value"].to_list()
-        ['3', '4']
-        """
+        """A file of any kind that the commands read, by its name."""
         return cls(file, table_of_bytes(content, file))
 
     @property
@@ -134,13 +130,7 @@ def here(text: str) -> str:
 
 
 def loaded(upload: Upload, chosen: UploadChoice, name: str) -> StudioSource:
-    """A source from a file: fitted, as `seqveil fit` does, to some of the people, to show others.
-
-    >>> text = "user,value\\n" + "".join(f"u{k // 5},{'ab'[k % 2]}\\n" for k in range(100))
-    >>> source = loaded(Upload.of(text.encode(), "d.csv"), UploadChoice(), "own")
-    >>> source.model.n, len(source.streams), source.fit
-    (2, 4, 'seqveil fit d.csv -o d.model')
-    """
+    """A source from a file: fitted, as `seqveil fit` does, to some of the people, to show others."""
     options, _ = upload.look(chosen)
     found = read_values(upload.table, **{name: value for name, value in options.items() if name != "trait"})
     names, who = np.unique(found.events.users.cast(str).to_numpy(), return_inverse=True)
