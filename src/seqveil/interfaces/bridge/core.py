@@ -1,10 +1,8 @@
 """The core of all bridges: *link → Streams → link*. One loop takes messages, releases what they hold, and publishes it.
 
 A link (`mqtt`, `kafka`) is a source and a sink. It says whose a message is, what its broker calls it and whether it may
-have come before; it publishes what comes back (`release`, `refuse`), and settles messages when the broker has that for
-good (`settle`). Everything else is here: numbers for events that bring none, each event once, refusals that block
-nothing, counts, and the log. What a message holds is never compared: that would mean to write down something computed
-from it.
+have come before; it publishes what comes back, and settles messages when the broker has that for good. What a message
+holds is never compared: that would mean to write down something computed from it.
 """
 
 from __future__ import annotations

@@ -2,12 +2,9 @@
 `confluent-kafka` (extra `kafka`).
 
 Messages are released durably together with how far each partition was read, then written in one Kafka transaction with
-the offsets. Killed in between, the bridge reads the same messages again and writes the same bytes.
-
-**One state file owns its partitions.** A consumer group that rebalances would hand a user to a state file that does not
-know what was drawn. So the bridge never joins a group: it reads all partitions of the raw topic, commits its offsets
-with the name of its state file, and refuses to go on where those say that another file has read a partition, that its
-own is older than what was committed, or that the number of partitions has changed.
+the offsets. **One state file owns its partitions**: a group that rebalances would hand a user to a state file that does
+not know what was drawn, so the bridge joins none. It commits its offsets with the name of its state file, and refuses
+to go on where those say that another file has read a partition, or that its own is older than what was committed.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """The link to an MQTT broker: raw topics in, released topics out. Needs `paho-mqtt` (extra `mqtt`).
 
-A raw message is acknowledged only when its event was released durably and the broker has confirmed the release. Cut
-anywhere, the broker sends it again, and the same payload is published again. A message without a number of its own is
-known by its packet identifier and its user: one that comes again under both is the same event; in doubt that is
-assumed, because a second draw would tell more.
-
-The thread of the bridge works on the network too, so no state is shared. A message of an earlier connection is dropped:
-the broker sends it again.
+A raw message is acknowledged only when its event was released durably and the broker has confirmed the release; cut
+anywhere, the broker sends it again. One without a number of its own is known by its packet identifier and its user: in
+doubt it is the same event, because a second draw would tell more. The thread of the bridge works on the network too.
 """
 
 from __future__ import annotations

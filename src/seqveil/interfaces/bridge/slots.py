@@ -1,10 +1,9 @@
 """Slots of time in a bridge: one release for each slot of every stream, whether something happened in it or not.
 
-The model says how long slots are; the bridge's own clock decides in which slot a message is. When a slot ends, one
-symbol of each stream is released: that of the slot's messages, or where there are none the symbol `nothing` among
-names, and among numbers and places the value before. All streams of a slot are released in one transaction with the
-number of the slot, so a slot is drawn once, whatever is cut. Slots that ended while nobody was there are drawn one by
-one as unknown values, or with `gaps="skip"` given up; the last one is published again, byte for byte.
+The bridge's own clock decides in which slot a message is. When a slot ends, one symbol of each stream is released: that
+of the slot's messages, or where there are none `nothing` among names, and the value before among numbers and places.
+All streams of a slot are released in one transaction with the number of the slot, so a slot is drawn once, whatever is
+cut. Slots that ended while nobody was there are drawn as unknown values, or with `gaps="skip"` given up.
 """
 
 from __future__ import annotations

@@ -80,13 +80,8 @@ def stream(
     Values outside the alphabet are hidden where the model would refuse them: receivers would see where a stream ended.
     A number that leaves others out ends the query, and nothing of its micro-batch happens.
 
-    Parameters:
-        frame: the source; its `seq` numbers each user's events 0, 1, 2, ….
-        model: how such streams usually run.
-        policy: what is promised.
-        key: as for `release`.
-        checkpoint: the folder that says what was released; it keeps model, policy and key of its first run.
-        columns: what the columns are called.
+    Parameters: as for `release`; `seq` numbers each user's events 0, 1, 2, …, and `checkpoint` is the folder that says
+    what was released, and keeps model, policy and key of its first run.
     """
     needs_spark()
     from pyspark.sql import functions as F

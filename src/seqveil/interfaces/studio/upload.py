@@ -2,8 +2,7 @@
 
 The page fits with the very options that `inspect` proposes, so that the command that it shows fits the same model.
 
-*Guarantee*: nothing is written to a disk, and no message holds a field of the file; a problem is named by its row, the
-first row of data being row 1.
+*Guarantee*: nothing is written to a disk, and no message holds a field of the file, whose first row of data is row 1.
 """
 
 from __future__ import annotations
@@ -156,8 +155,8 @@ def loaded(upload: Upload, chosen: UploadChoice, name: str) -> StudioSource:
     crowd = [grouped[k] for k in kept[:CROWD]]
     data, made = shlex.quote(upload.file), shlex.quote(f"{upload.title.split('.')[0] or 'data'}.model")
     return StudioSource(
-        name, upload.title, about, model, crowd[:MOST_STREAMS], crowd, max(map(len, grouped)), "event",
-        *proposed(model), answers=labels[kept[:CROWD]].tolist() if chosen.trait else (), data=data, model_file=made,
+        name, upload.title, about, model, crowd[:MOST_STREAMS], crowd, max(map(len, grouped)),
+        proposed(model), answers=labels[kept[:CROWD]].tolist() if chosen.trait else (), data=data, model_file=made,
         columns=option_words({name: options[name] for name in USUAL if name in options}),
         fit=f"seqveil fit {data} -o {made}{option_words(options)}",
     )  # fmt: skip

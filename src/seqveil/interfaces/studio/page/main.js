@@ -3,7 +3,7 @@
 import { drawAccount } from "./account.js";
 import { Refused, ask, enter, known } from "./api.js";
 import { forget } from "./attack.js";
-import { $, cost, el, replace, short, unitOf } from "./dom.js";
+import { $, cost, el, replace, short, UNITS } from "./dom.js";
 import { savePng, saveSvg, saveToml } from "./exporting.js";
 import { adopt, listen, offerMechanisms, offerSources, offerWishes, read, sensible, tellMechanism } from "./form.js";
 import { bytes, drawHeat } from "./heat.js";
@@ -29,7 +29,7 @@ const player = new Player((event) => {
   if (picture) $("moment").textContent = tell(source, picture, event);
   $("time").setAttribute("aria-valuetext", $("moment").textContent);
 });
-const unit = () => unitOf(source, asked.policy.distortion);
+const unit = () => UNITS[asked.policy.distortion];
 
 async function start() {
   try {
