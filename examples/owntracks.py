@@ -73,7 +73,7 @@ def messages(way: list[tuple[float, float]]) -> list[bytes]:
 def through_the_bridge(broker: Broker, setting: Terms, sent: list[bytes], state: Path) -> list[dict[str, float]]:
     """Publish the day as the phone does, and collect what a friend gets."""
     payloads = Payloads(setting, Form.parse("owntracks"))
-    link = MqttLink(broker, Topics("owntracks/{user}/phone", "friends/{user}/phone"), own=False)
+    link = MqttLink(broker, Topics("owntracks/{user}/phone", "friends/{user}/phone"))
     got: dict[int, dict[str, float]] = {}
     with CodeStreams.open(state, setting) as store:
         bridge = Core(store, payloads, link)

@@ -135,7 +135,7 @@ class Place:
         setting, parsed = setting or setting_of(), Form.parse(form)
         with CodeStreams.open(self.state, setting, key=KEY) as store:
             broker = Broker("127.0.0.1", self.mosquitto.port, f"{self.name}-bridge")
-            link = MqttLink(broker, topics or self.topics, parsed.own)
+            link = MqttLink(broker, topics or self.topics)
             made = Core(store, Payloads(setting, parsed), link, lambda *line: self.log.append(line), **options)
             begin = len(self.log)
             with at_work(made):

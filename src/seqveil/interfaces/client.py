@@ -1,7 +1,7 @@
 """A client for the service (`seqveil serve`): standard library only, with retries that cannot release twice.
 
-An event is a user and a sequence number, and the service releases each once: after a lost connection, a full queue or a
-rate limit the same request is simply sent again, and gets the release that was made, if one was.
+An event is a user and a sequence number, and the service releases each once: after a lost connection or a full queue
+the same request is simply sent again, and gets the release that was made, if one was.
 """
 
 from __future__ import annotations
@@ -64,9 +64,8 @@ class Event(NamedTuple):
 class Client(AbstractContextManager["Client"]):
     """Releases through a service, and reads what it released.
 
-    *Guarantee*: however often a request is retried, each event is drawn and charged once, by the service's rule that
-    the first release of a user and sequence number is the only one. Raw symbols are sent to the one URL given, over TLS
-    or within this machine, and are in no message or repr.
+    *Guarantee*: however often a request is retried, each event is drawn and charged once. Raw symbols are sent to the
+    one URL given, over TLS or within this machine, and are in no message or repr.
 
     Parameters:
         token: as `seqveil serve token add` printed it.

@@ -70,11 +70,8 @@ class Message:
 
 
 class Numbers:
-    """The numbers that events without one were given, by what the broker calls them: the latest `KEPT` ones.
-
-    A number is kept in the same transaction as its release, in one of a ring of places in the state file. Cut anywhere,
-    an event that comes again finds its number, and with it its release.
-    """
+    """The numbers that events without one were given, by what the broker calls them: the latest `KEPT` ones, each kept
+    in the transaction of its release. Cut anywhere, an event that comes again finds its number, and so its release."""
 
     def __init__(self, store: CodeStreams, name: str) -> None:
         self._store, self._name, self._known = store, name, dict[str, int]()

@@ -91,12 +91,7 @@ class Broker:
 
 @dataclass(frozen=True)
 class Topics:
-    """Where raw events come from and releases go to; each pattern has `{user}` as one whole level.
-
-    >>> topics = Topics("home/{user}/raw", "released/{user}")
-    >>> topics.subscription, topics.user_of("home/ann/raw")
-    ('home/+/raw', 'ann')
-    """
+    """Where raw events come from and releases go to; each pattern has `{user}` as one whole level."""
 
     raw: str
     released: str
@@ -143,16 +138,13 @@ Kind = Literal["release", "report", "clearing", "announcement"]  # of a message 
 
 
 class MqttLink:
-    """One client of the broker, whose session outlives it. One thread does everything; `stop` is for any.
-
-    Payloads that are seqveil's `own` must not be retained; of others the broker may keep the latest.
-    """
+    """One client of the broker, whose session outlives it."""
 
     name, nobody = "mqtt", "topic"
     slotted, certain = True, False
 
-    def __init__(self, broker: Broker, topics: Topics, own: bool = True) -> None:
-        self.broker, self.topics, self._own = broker, topics, own
+    def __init__(self, broker: Broker, topics: Topics) -> None:
+        self.broker, self.topics = broker, topics
         self._core: Core
         self._connection = 0  # changes whenever the connection is lost
         self._since, self._short = 0.0, 0  # when it came up; connections in a row that were short
@@ -290,7 +282,7 @@ class MqttLink:
         self._core.log("connected", {"session": "resumed" if flags.session_present else "new"})
         # of seqveil's own payloads the retain flag as the device set it, to refuse them. Else it says that the
         # broker had kept the message, which comes at every connection
-        options = SubscribeOptions(qos=1, noLocal=True, retainAsPublished=self._own)
+        options = SubscribeOptions(qos=1, noLocal=True, retainAsPublished=self._core.payloads.form.own)
         client.subscribe(self.topics.subscription, options=options)
 
     def _on_disconnect(self, client: paho.Client, data: Any, flags: Any, reason: Any, properties: Any) -> None:

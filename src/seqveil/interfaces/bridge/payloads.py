@@ -129,10 +129,6 @@ class Payloads:
     >>> from seqveil.core.model import MarkovModel
     >>> from seqveil.engine.policy import Policy
     >>> setting = Policy(epsilon=1.0).on(MarkovModel.fit([["a", "b", "a"]]))
-    >>> payloads = Payloads(setting)
-    >>> event = payloads.read("ann", b'{"seq": 3, "value": "b"}')
-    >>> event.codes, payloads.write(3, [0], 1.0, (0,), event)
-    ((1,), b'{"seq":3,"value":"a","epsilon":1.0}')
     >>> door = Payloads(setting, Form.parse("json:door.contact"))
     >>> event = door.read("ann", b'{"door": {"contact": "b"}, "battery": 88}')
     >>> event.codes, door.write(3, [0], 1.0, (0,), event)

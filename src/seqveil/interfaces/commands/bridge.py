@@ -120,11 +120,10 @@ def mqtt(
     # the broker queues under the client's name, which like the state file is to be kept and used once
     reached = Broker.at(broker, f"seqveil-{kept.state.stem}", _password(password_file, "@" in broker), ca, cert)
     payloads = kept.payloads()
-    form = payloads.form
-    topics = Topics(raw, released, errors, None if discovery is None else Discovery(discovery, form))
+    topics = Topics(raw, released, errors, None if discovery is None else Discovery(discovery, payloads.form))
     if reached.tls is None and not is_loopback(reached.host):
         log("warning", "warning", reason="raw data crosses the network unencrypted; use --broker mqtts://…")
-    kept.work(payloads, MqttLink(reached, topics, form.own), tls=reached.tls is not None)
+    kept.work(payloads, MqttLink(reached, topics), tls=reached.tls is not None)
 
 
 def _password(file: Path | None, named: bool) -> str | None:

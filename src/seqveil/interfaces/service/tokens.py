@@ -1,7 +1,7 @@
 """Bearer tokens: who may do what for which users, in a small JSON file that holds hashes alone.
 
-A token is 32 random bytes, so SHA-256 is enough to store it: a slow, salted hash protects secrets that can be guessed,
-and 2**256 cannot. Whoever reads the file learns no token; whoever may write it may let anyone in.
+A token is 32 random bytes, which nobody guesses, so SHA-256 is enough to store it. Whoever reads the file learns no
+token; whoever may write it may let anyone in.
 """
 
 from __future__ import annotations

@@ -28,11 +28,10 @@ def fit(frame: DataFrame, *, columns: FrameColumns | None = None, **how: Any) ->
     """The model of a frame's streams, equal to the last count to what `MarkovModel.fit` makes of the same rows.
 
     One pass counts the runs x_{t-m}..x_t, with holes where a stream is shorter; every shorter run is a sum over them.
-    The fit itself is **not** private. Types of people are found on a sample of them, by `seqveil fit`.
+    The fit itself is **not** private.
 
-    Parameters: `alphabet`, `order` and `smoothing` as for `MarkovModel.fit`; without an alphabet it is what occurs, at
-    most 100,000 values, which takes one pass more. `columns.seq` orders each user's events and must tell any two of
-    them apart: Spark keeps no other order.
+    Parameters: `alphabet`, `order` and `smoothing` as for `MarkovModel.fit`; without an alphabet it is what occurs, in
+    one pass more. `columns.seq` must tell any two events of a user apart: Spark keeps no other order.
     """
     return fitted(frame, columns or FrameColumns(), **how).model
 

@@ -95,11 +95,8 @@ def headed(format: str) -> dict[str, str]:
 def read(
     spark: SparkSession, path: str, format: str, columns: FrameColumns, alphabet: Symbols | None, streaming: bool
 ) -> DataFrame:
-    """The rows of a file or folder; of a folder as it fills, where `streaming`.
-
-    In text formats users are text, and so are values that an alphabet is to understand: what is no number among numbers
-    is then hidden or refused by us, and no message of Spark quotes it.
-    """
+    """The rows of a file or folder; of a folder as it fills, where `streaming`. In text formats users are text, and so
+    are values that an alphabet is to understand, so that no message of Spark quotes what is no number among numbers."""
     from pyspark.sql import types as T
 
     name = os.path.basename(path.rstrip("/"))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.alphabet import Alphabet, Bins, Symbols
+from seqveil.core.alphabet import Alphabet, Symbols
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import Ints
 from seqveil.core.model import MarkovModel
@@ -214,14 +214,11 @@ class SparkJob:
     def _values(self) -> list[NDArray[Any]]:
         """What the codes stand for, a column for each value column."""
         alphabet = self.alphabet
-        if alphabet.width == 2:
-            assert alphabet.points is not None
-            return [alphabet.points[:, 0], alphabet.points[:, 1]]
-        if isinstance(alphabet, Bins):
-            return [alphabet.points]
-        assert isinstance(alphabet, Alphabet)
-        plain = np.array(list(alphabet.values))
-        return [plain if plain.dtype.kind in "iub" else np.array(list(alphabet.values), object)]
+        if isinstance(alphabet, Alphabet) and alphabet.width == 1:
+            plain = np.array(list(alphabet.values))
+            return [plain if plain.dtype.kind in "iub" else np.array(list(alphabet.values), object)]
+        assert alphabet.points is not None
+        return list(alphabet.points.reshape(alphabet.n, -1).T)
 
 
 @lru_cache(maxsize=LAST)

@@ -45,11 +45,8 @@ def session_conf() -> dict[str, str]:
 def session(
     master: str | None = None, conf: Mapping[str, str] | None = None, log: Path | None = None
 ) -> Iterator[SparkSession]:
-    """A session with `session_conf`, and with this Python for the workers, ended whatever happens.
-
-    By default it runs where spark-submit says, else on all cores of this machine. Spark's own messages go to `log`. Of
-    further settings (`conf`) a checkpoint keeps the `spark.sql.shuffle.partitions` of its first run.
-    """
+    """A session with `session_conf`, then `conf`, and with this Python for the workers, ended whatever happens: by
+    default where spark-submit says, else on all cores of this machine. Spark's own messages go to `log`."""
     needs_spark()
     from pyspark.sql import SparkSession
 

@@ -7,6 +7,7 @@ The page fits with the very options that `inspect` proposes, so that the command
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,19 +30,14 @@ LONGEST_NAME = 200
 COLUMNS = ("user", "value", "time", "trait")  # that somebody may choose
 USUAL = {"user": "user", "value": "value", "time": ""}  # columns that are taken where none is named
 
-# what `seqveil inspect` says by options of the command line, and what a visitor of the page can do about it
-CUT = "Say it under “Cut into”; left empty, the page cuts as the commands below say"
-SAID_HERE = {
-    " Name yours with user=": " Choose yours above",
-    " Name yours with value=": " Choose yours above",
-    "name it with user=": "choose it above",
-    "name it with value=": "choose it above",
-    "bins= cuts evenly, levels= into bins of about equal count": CUT,
-    "Say it with cell_metres=": CUT,
-    "Cut the map with cell_metres=": "Choose them above",
-    "auto cuts about 10 by 10 cells over their bulk": CUT,
-    ", or name date and clock apart, as in time='date,hour'": ", or choose the rows as they are",
+FIELDS = {  # of the page, by the option that `seqveil inspect` would name
+    "user": "Whose event it is",
+    "value": "What happened",
+    "time": "In the order of",
+    "distortion": "An error costs",
 }
+CUT = "Cut into"
+_OPTION = re.compile(r"\b(user|value|time|distortion|cell_metres|bins|levels)=('[^']*')?")
 
 
 @dataclass(frozen=True)
@@ -122,10 +118,8 @@ class Upload:
 
 
 def here(text: str) -> str:
-    """What `seqveil inspect` says, with what the page offers in place of the options of the command line."""
-    for there, here in SAID_HERE.items():
-        text = text.replace(there, here)
-    return text
+    """What `seqveil inspect` says, with the page's fields in place of options."""
+    return _OPTION.sub(lambda found: f"“{FIELDS.get(found[1], CUT)}”", text)
 
 
 def loaded(upload: Upload, chosen: UploadChoice, name: str) -> StudioSource:
