@@ -86,10 +86,10 @@ def test_the_latest_names_are_known_after_a_restart_and_no_older_ones(count):
             store.release([], [], [], None, numbers.unsaved())
             numbers.saved()
     again = Numbers(store, "mqtt")
-    known = [again.of(PayloadEvent("ann", None, (0,), ident=f"{k}/ann", again=True)) for k in range(count)]
+    known = [again.of(PayloadEvent("ann", None, 0, ident=f"{k}/ann", again=True)) for k in range(count)]
     assert known == [k if k >= count - KEPT else None for k in range(count)]
     again.forget()
-    assert Numbers(store, "mqtt").of(PayloadEvent("ann", None, (0,), ident=f"{count - 1}/ann", again=True)) is None
+    assert Numbers(store, "mqtt").of(PayloadEvent("ann", None, 0, ident=f"{count - 1}/ann", again=True)) is None
 
 
 def test_events_with_and_without_numbers_do_not_take_each_others():
@@ -123,25 +123,13 @@ def test_events_that_were_given_up_come_too_late():
     assert wire.reasons == ["order"]  # more than may be given up at once
 
 
-def test_batches_travel_with_their_path():
-    setting, wire = setting_of(mechanism="tree", epsilon=2.0, batch=3), Wire()
-    store = CodeStreams(setting)
-    core = core_of(store, wire=wire)
-    sent = [came("ann", {"seq": k, "value": batch}) for k, batch in enumerate([VALUES, VALUES[::-1], VALUES[:2]])]
-    core.round([*sent, *sent])
-    assert wire.published[:3] == wire.published[3:]
-    for (_, payload), stored in zip(wire.published, store.releases("ann"), strict=False):
-        assert json.loads(payload)["values"] == setting.model.alphabet.decode(list(stored.codes))
-        assert json.loads(payload)["path"]
-
-
 @pytest.mark.parametrize("stamped", [True, False])
 def test_late_events_are_refused_and_take_no_number_also_after_a_restart(tmp_path, stamped):
     """By a time of their payload, or by the time that a budget in seconds counts by."""
     setting = setting_of(budget=Budget(per_window=3.0, seconds=60.0))
     for times, expected in (((5.0, 6.0, 4.0, 7.0), [0, 1, "late", 2]), ((6.5, 8.0), ["late", 3])):
         with CodeStreams.open(tmp_path / "s.db", setting, key=KEY) as store:
-            events = [PayloadEvent("ann", None, (1,), time, time if stamped else None) for time in times]
+            events = [PayloadEvent("ann", None, 1, time, time if stamped else None) for time in times]
             made = core_of(store).release(events)
         disclosed = [one.reason if isinstance(one, Refusal) else json.loads(one)["seq"] for one in made]
         assert disclosed == expected

@@ -271,8 +271,7 @@ class Core:
                 self.numbers.add(event.ident, seq)
             if seq == following:
                 upcoming[event.user] = seq + 1
-            codes = event.codes if self.store.setting.in_batches else event.codes[0]
-            jobs.append(EventJob([event.user], [seq], [codes], [event.time]))
+            jobs.append(EventJob([event.user], [seq], [event.code], [event.time]))
         return jobs
 
     def next_seqs(self, users: Sequence[str]) -> list[int]:
@@ -298,12 +297,12 @@ class Core:
             self.counts.repeated += 1
         else:
             self.counts.released += 1
-            self.hidden += event.codes.count(UNKNOWN)
+            self.hidden += event.code == UNKNOWN
         if made.codes[0] == EARLIER:  # its user was erased, and it is not drawn a second time
             return None
         if repeated and self.link.certain and not event.again:  # it was published, and the sender has sent it twice
             return None
-        return self.payloads.write(seq, made.symbols[0].tolist(), float(made.epsilons[0]), made.paths[0], event)
+        return self.payloads.write(seq, int(made.codes[0]), float(made.epsilons[0]), event)
 
     def count(self, refusal: Refusal) -> None:
         """Count a refusal by its reason."""

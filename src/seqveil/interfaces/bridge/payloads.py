@@ -10,14 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from seqveil.core.errors import InputError
 from seqveil.core.geography import Cells
 from seqveil.core.times import check_clock, seconds
-from seqveil.engine.batches import encode_path
 from seqveil.engine.stream import UNKNOWN, Terms
 from seqveil.interfaces.events import Wording, from_json
 
@@ -32,7 +30,7 @@ REASONS = {
     "size": f"the payload is longer than {MOST_BYTES} bytes",
     "json": "the payload is not a JSON object whose members each have a name of their own",
     "seq": "expected seq to be a whole number that counts from 0",
-    "shape": "expected value; where releases are batches, the list of its values",
+    "shape": "expected value",
     "member": "the payload has no member where the bridge was to look for the value",
     "time": "expected time, in seconds, in ms, µs or ns since 1970, or as ISO 8601 text, at most a day ahead of now",
     "late": "an event of this time or a later one came before; each event of a user needs a later time",
@@ -115,7 +113,7 @@ class PayloadEvent:
 
     user: str = field(repr=False)
     seq: int | None  # None where the bridge is to number it
-    codes: tuple[int, ...] = field(repr=False)  # one, or those of a batch
+    code: int = field(repr=False)
     time: float = 0.0
     stamp: float | None = None  # the time that a payload without a number brings, by which events are distinguished
     ident: str | None = None  # what its source calls it, and its user; None: it cannot come again
@@ -131,8 +129,8 @@ class Payloads:
     >>> setting = Policy(epsilon=1.0).on(MarkovModel.fit([["a", "b", "a"]]))
     >>> door = Payloads(setting, Form.parse("json:door.contact"))
     >>> event = door.read("ann", b'{"door": {"contact": "b"}, "battery": 88}')
-    >>> event.codes, door.write(3, [0], 1.0, (0,), event)
-    ((1,), b'{"door":{"contact":"a"},"seqveil":{"seq":3,"epsilon":1.0}}')
+    >>> event.code, door.write(3, 0, 1.0, event)
+    (1, b'{"door":{"contact":"a"},"seqveil":{"seq":3,"epsilon":1.0}}')
     """
 
     def __init__(self, setting: Terms, form: Form | None = None) -> None:
@@ -141,8 +139,8 @@ class Payloads:
         self._wordy = any(type(value) is str for value in self._wording.shown)
         if self.form.kind == "owntracks" and not setting.model.alphabet.on_map:
             raise InputError("OwnTracks' locations need a model of places on the map; fit one with --cell-metres")
-        if not self.form.own and setting.in_batches:
-            raise InputError("batches need seqveil's own payload; leave the batch out, or the form of the payload")
+        if setting.in_batches:  # whose values devices would have to gather
+            raise InputError("a bridge takes no batch; use block, which answers each event at once")
 
     def read(self, user: str, payload: bytes, arrival: float = 0.0) -> PayloadEvent:
         """The event in a payload, whose time is by default that of its arrival; raises `Refusal`, or `NoEvent`."""
@@ -164,46 +162,41 @@ class Payloads:
             value = [_at(content, ("lat",)), _at(content, ("lon",))]
         else:
             raise NoEvent
-        codes = self._encoded([value])
+        code = self._code(value)
         if self.form.time is None:
-            return PayloadEvent(user, None, codes, arrival)
+            return PayloadEvent(user, None, code, arrival)
         stamp = _stamp(None, _at(content, self.form.time, "time"))
-        return PayloadEvent(user, None, codes, stamp, stamp)
+        return PayloadEvent(user, None, code, stamp, stamp)
 
     def _own(self, user: str, content: dict[str, Any], arrival: float) -> PayloadEvent:
-        seq, values = content.get("seq"), content.get("value")
+        seq = content.get("seq")
         if "seq" in content and (type(seq) is not int or not 0 <= seq < MOST_SEQ):
             raise Refusal("seq")
-        if not self.setting.in_batches:
-            values = [values]
-        if "value" not in content or type(values) is not list or not 1 <= len(values) <= self.setting.batch:
+        if "value" not in content:
             raise Refusal("shape", seq)
         time = _stamp(seq, content["time"]) if self.setting.timed and "time" in content else arrival
-        return PayloadEvent(user, seq, self._encoded(values), time)
+        return PayloadEvent(user, seq, self._code(content["value"]), time)
 
-    def _encoded(self, values: list[Any]) -> tuple[int, ...]:
-        return tuple(self._wording.encode(values).tolist())
+    def _code(self, value: Any) -> int:
+        return int(self._wording.encode([value])[0])
 
-    def _plain(self, payload: bytes) -> tuple[int, ...]:
+    def _plain(self, payload: bytes) -> int:
         """The code of a bare value: the text where the alphabet has such a word, else what it is as JSON."""
         try:
-            found = self._encoded([payload.decode()]) if self._wordy else (UNKNOWN,)
-            return found if found != (UNKNOWN,) else self._encoded([from_json(payload)])
+            found = self._code(payload.decode()) if self._wordy else UNKNOWN
+            return self._code(from_json(payload)) if found == UNKNOWN else found
         except ValueError:
-            return (UNKNOWN,)
+            return UNKNOWN
 
-    def write(
-        self, seq: int, codes: Sequence[int], epsilon: float, path: tuple[int, ...] | None, event: PayloadEvent
-    ) -> bytes:
-        """The release of one event, nothing without a path; of the raw event it has the user and the time."""
-        words = None if path is None else [self._wording.shown[code] for code in codes]
+    def write(self, seq: int, code: int, epsilon: float, event: PayloadEvent) -> bytes:
+        """The release of one event, nothing for a code below 0; of the raw event it has the user and the time."""
         used = None if self.setting.unbounded else epsilon  # null: nothing is promised about the whole sequence
         account: dict[str, Any] = {"seq": seq, "epsilon": used}
         if event.slot is not None:
             account["slot"] = int(event.slot) if event.slot.is_integer() else event.slot
-        value = words[0] if words else None
+        value = self._wording.shown[code] if code >= 0 else None
         if self.form.kind == "value":
-            return b"" if words is None else value.encode() if type(value) is str else as_json(value)
+            return b"" if code < 0 else value.encode() if type(value) is str else as_json(value)
         if self.form.kind == "owntracks":
             return as_json(self._location(value, event) | {"seqveil": account})
         if self.form.kind == "json":
@@ -211,10 +204,7 @@ class Payloads:
             for member in reversed(self.form.path):
                 shape = {member: shape}
             return as_json(shape | {"seqveil": account})
-        if not self.setting.in_batches:
-            return as_json({"seq": seq, "value": value, "epsilon": used})
-        turns = None if path is None else encode_path(path)
-        return as_json({"seq": seq, "values": words, "epsilon": used, "path": turns})
+        return as_json({"seq": seq, "value": value, "epsilon": used})
 
     def _location(self, centre: list[float] | None, event: PayloadEvent) -> dict[str, Any]:
         """A location that OwnTracks' apps show: the middle of the cell, with the reach of the cell as its accuracy."""

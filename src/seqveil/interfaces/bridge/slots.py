@@ -106,13 +106,13 @@ class SlotStreams:
 
     def state(self, event: PayloadEvent) -> None:
         """Take a message that the broker had kept for what is the case; it begins no stream."""
-        self._values.setdefault(event.user, event.codes[0])
+        self._values.setdefault(event.user, event.code)
 
     def repeated(self) -> list[tuple[str, Outcome]]:
         """The releases of the last slot once more: it is not known that all of them were published."""
         begin = self._begin(self._last)
         begun = [user for user in sorted(self._next) if self._next[user]]
-        events = [PayloadEvent(user, self._next[user] - 1, (UNKNOWN,), begin, slot=begin) for user in begun]
+        events = [PayloadEvent(user, self._next[user] - 1, UNKNOWN, begin, slot=begin) for user in begun]
         return list(zip(begun, self._core.release(events), strict=True))
 
     def draw(self) -> list[tuple[str, Outcome]]:
@@ -131,10 +131,10 @@ class SlotStreams:
         users = [user for user in sorted(self._next) if self._next[user] or user in came]
         begin, missed, events = self._begin(slot), slot - self._last - 1, []
         for user in users:
-            own = [event.codes[0] for event in came.get(user, ())]
+            own = [event.code for event in came.get(user, ())]
             code = self._code(user, own) if own or slot >= self._since else UNKNOWN
             seq = self._next[user] + missed if self._next[user] else 0
-            events.append(PayloadEvent(user, seq, (code,), begin, slot=begin))
+            events.append(PayloadEvent(user, seq, code, begin, slot=begin))
         for event in events:
             for each in came.get(event.user, ()):
                 if each.ident is not None:

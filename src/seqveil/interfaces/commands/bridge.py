@@ -102,11 +102,11 @@ def mqtt(
 ) -> None:
     """Release what devices publish; the released value of each event is drawn once.
 
-    That holds across crashes and redeliveries. In: {"seq": 0, "value": V}; if the policy uses batches, V is the list of
-    the batch's values. Out: {"seq", "value", "epsilon"}. With --payload it reads what OwnTracks, Zigbee2MQTT and Home
-    Assistant publish, and publishes a message of the same form with the released value. Nothing else of the raw message
-    is passed on, except OwnTracks' time (with time slots, the slot's). With such payloads and a model fitted to time
-    slots (fit --every-seconds), it makes one release for each slot: see docs/bridges.md.
+    That holds across crashes and redeliveries. In: {"seq": 0, "value": V}. Out: {"seq", "value", "epsilon"}. With
+    --payload it reads what OwnTracks, Zigbee2MQTT and Home Assistant publish, and publishes a message of the same form
+    with the released value. Nothing else of the raw message is passed on, except OwnTracks' time (with time slots, the
+    slot's). With such payloads and a model fitted to time slots (fit --every-seconds), it makes one release for each
+    slot: see docs/bridges.md.
 
     Ctrl-C stops the bridge after it has finished the events it has accepted. The log, one JSON object per line on
     standard error, names no user and no value.
