@@ -76,7 +76,7 @@ def test_a_release_reads_back_as_it_was_written(seq, code, epsilon):
     assert json.loads(written) == {"seq": seq, "value": SYMBOLS[code], "epsilon": epsilon}
     assert json.loads(PAYLOADS[0].write(seq, UNKNOWN, 0.0, ANN)) == {"seq": seq, "value": None, "epsilon": 0.0}
     assert json.loads(GUARDED.write(seq, code, math.inf, ANN))["epsilon"] is None
-    with pytest.raises(InputError, match="takes no batch"):
+    with pytest.raises(InputError, match="in batches"):
         Payloads(setting_of(mechanism="tree", batch=2))
 
 

@@ -221,7 +221,7 @@ def test_values_come_out_in_their_own_kind():
 
 
 def test_releases_that_say_nothing_and_batches_are_refused():
-    with pytest.raises(InputError, match="takes no batch"):
+    with pytest.raises(InputError, match="in batches"):
         job_of(Policy(epsilon=2.0, batch=3, mechanism="tree").on(FULL))
     with pytest.raises(InputError, match="Spark writes no row"):
         job_of(Policy(secrets=ever(1, epsilon=0.5, window=4), withhold=True).on(FULL))

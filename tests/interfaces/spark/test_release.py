@@ -84,7 +84,7 @@ def test_frames_that_cannot_be_released_are_refused_before_they_run(spark, tmp_p
         ({"columns": FrameColumns(seq="epsilon")}, "rename it"),
         ({"columns": FrameColumns(value=("x", "y"))}, "go together"),
         ({"policy": timed}, "needs the time"),
-        ({"policy": Policy(epsilon=2.0, batch=4, mechanism="tree")}, "takes no batch"),
+        ({"policy": Policy(epsilon=2.0, batch=4, mechanism="tree")}, "in batches"),
         ({"key": b"short"}, "32 random bytes"),
         ({"frame": spark.createDataFrame([(1.5, 0, 1)], "user DOUBLE, seq INT, value INT")}, "text or whole numbers"),
         ({"frame": spark.readStream.format("rate").load()}, "use stream"),

@@ -140,7 +140,8 @@ class Payloads:
         if self.form.kind == "owntracks" and not setting.model.alphabet.on_map:
             raise InputError("OwnTracks' locations need a model of places on the map; fit one with --cell-metres")
         if setting.in_batches:  # whose values devices would have to gather
-            raise InputError("a bridge takes no batch; use block, which answers each event at once")
+            name = setting.mechanism.name
+            raise InputError(f"{name} releases in batches, which no bridge takes; use another mechanism, or block")
 
     def read(self, user: str, payload: bytes, arrival: float = 0.0) -> PayloadEvent:
         """The event in a payload, whose time is by default that of its arrival; raises `Refusal`, or `NoEvent`."""

@@ -145,7 +145,8 @@ class SparkJob:
 
     def __post_init__(self) -> None:
         if self.terms.in_batches:  # raw values of a stream would wait on Spark's disks
-            raise InputError("Spark takes no batch; use block, which answers each event at once")
+            name = self.terms.mechanism.name
+            raise InputError(f"{name} releases in batches, which Spark does not take; use another, or block")
         if self.terms.withhold:  # rows that are not there would look like no event
             raise InputError("Spark writes no row for a release that says nothing; leave out withhold")
 
