@@ -111,11 +111,6 @@ class Topics:
         if self.discovery is not None and any(_may_meet(self.raw, topic) for topic in self.discovery.topics):
             raise InputError("the raw topics could be those of discovery; tell them apart")
 
-    @property
-    def subscription(self) -> str:
-        """The topic filter that takes in the raw events of all users."""
-        return self.raw.replace(USER, "+")
-
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
         before, after = map(re.escape, self.raw.split(USER))
@@ -283,7 +278,7 @@ class MqttLink:
         # of seqveil's own payloads the retain flag as the device set it, to refuse them. Else it says that the
         # broker had kept the message, which comes at every connection
         options = SubscribeOptions(qos=1, noLocal=True, retainAsPublished=self._core.payloads.form.own)
-        client.subscribe(self.topics.subscription, options=options)
+        client.subscribe(self.topics.raw.replace(USER, "+"), options=options)
 
     def _on_disconnect(self, client: paho.Client, data: Any, flags: Any, reason: Any, properties: Any) -> None:
         self._connection += 1
