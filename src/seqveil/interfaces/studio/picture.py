@@ -19,7 +19,6 @@ import polars as pl
 from seqveil.core import mechanisms, words
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.mechanisms import BatchMechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets import Secret, ever
@@ -117,8 +116,8 @@ def picture_of(source: StudioSource, run: PictureRun) -> dict[str, Any]:
         *replace(terms.policy, secrets=tuple(own)).sentences,
         *([f"lasts {terms.lasts}"] if terms.lasts else []),
     ]
-    about = [  # for policy.toml, which release, serve, bridge and Spark take with --policy
-        "Written by the page (`seqveil studio`); pass it to release, serve, bridge and spark with --policy.",
+    about = [  # for policy.toml
+        "Written by the page (`seqveil studio`); commands take it with --policy.",
         *risk["sentences"],
         f"grade {risk['colour']}: {risk['why']}",
     ]
@@ -223,7 +222,7 @@ def offers(source: StudioSource, policy: Policy) -> list[dict[str, Any]]:
         except InputError as refusal:
             why = str(refusal)
         facts = {each: getattr(found, each) for each in ("name", "summary", "guarantee", "sound")}
-        made.append(facts | {"batched": isinstance(found, BatchMechanism), "why_not": why})
+        made.append(facts | {"why_not": why})
     return made
 
 
