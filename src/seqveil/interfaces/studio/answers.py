@@ -42,7 +42,6 @@ class Studio:
         self._file = own  # the one that came last
         self._loaded: StudioSource | None = None  # what one became, when its columns were chosen
         self._files = 1  # so far, for its name
-        self._begins = own is not None  # whether the page begins with it
 
     def begin(self, given: Any = None) -> dict[str, Any]:
         """What there is to look at; `upload` is the command's file, whose columns are to be chosen first."""
@@ -50,7 +49,7 @@ class Studio:
             "seqveil": __version__,
             "sources": [{"name": name, "title": each.title} for name, each in SAMPLES.items()],
             "first": next(iter(SAMPLES)),
-            "upload": self._looked(self._name, self._chosen) if self._begins else None,
+            "upload": self._looked(self._name, self._chosen) if self._file and self._files == 1 else None,
             "seen_by": {name: limit for name, (_, limit) in SEEN_BY.items()},
         }
 
@@ -58,8 +57,7 @@ class Studio:
         """Take a file in, and say what `seqveil inspect` says about it."""
         found = Upload.of(content, file)
         with self._lock:
-            self._file, self._begins = found, False
-            self._files += 1
+            self._file, self._files = found, self._files + 1
             return self._looked(self._name, UploadChoice())
 
     def look(self, given: Any) -> dict[str, Any]:
