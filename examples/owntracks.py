@@ -21,7 +21,7 @@ import numpy as np
 from paho.mqtt import client as paho
 
 import seqveil as sv
-from seqveil.core.alphabet import Grid
+from seqveil.core.geography import DEGREE, Cells
 from seqveil.core.model import MarkovModel
 from seqveil.engine.stream import Terms
 from seqveil.engine.streams import CodeStreams
@@ -29,9 +29,10 @@ from seqveil.interfaces.bridge.core import Core
 from seqveil.interfaces.bridge.mqtt import Broker, MqttLink, Topics
 from seqveil.interfaces.bridge.payloads import Form, Payloads
 
-WEST, EAST, SOUTH, NORTH = 8.38, 8.42, 49.00, 49.02  # a town of 8 × 6 cells, each of about 370 m
+WEST, EAST, SOUTH, NORTH = 8.38, 8.42, 49.00, 49.02  # a town, in degrees
 HOME, WORK, SHOP, PARK = (8.3875, 49.005), (8.4125, 49.0150), (8.4025, 49.0083), (8.3925, 49.0150)
-CLINIC, RADIUS = (8.4125, 49.005), 0.004  # degrees around it
+CLINIC, RADIUS = (8.4125, 49.005), 300.0  # metres around it
+NARROW = math.cos(math.radians(SOUTH))  # a degree of longitude in degrees of latitude
 QUARTER = 900  # seconds between two messages
 MIDNIGHT = 1_700_006_400
 
@@ -52,12 +53,12 @@ def _between(here: tuple[float, float], there: tuple[float, float], part: float)
 
 
 def setting_of(epsilon: float) -> Terms:
-    """What is released: places on a grid, the clinic kept secret; the model is that of many other people's days."""
-    grid = Grid.regular(8, 6, bounds=(WEST, EAST, SOUTH, NORTH), on_unknown="nearest")
+    """What is released: cells of the map, the clinic kept secret; the model is that of many other people's days."""
+    cells = Cells(400, (SOUTH, NORTH, WEST, EAST), on_unknown="nearest")
     rng = np.random.default_rng(1)
-    model = MarkovModel.fit([a_day(rng) for _ in range(200)], alphabet=grid)
-    clinic = sv.secrets.zone(centre=CLINIC, radius=RADIUS, epsilon=epsilon, window=96)
-    return sv.Policy(secrets=clinic, distortion="euclidean").on(model)
+    days = [[(lat, lon) for lon, lat in a_day(rng)] for _ in range(200)]
+    clinic = sv.secrets.zone(centre=CLINIC[::-1], radius=RADIUS, epsilon=epsilon, window=96)
+    return sv.Policy(secrets=clinic, distortion="metres").on(MarkovModel.fit(days, alphabet=cells))
 
 
 def messages(way: list[tuple[float, float]]) -> list[bytes]:
@@ -72,7 +73,7 @@ def messages(way: list[tuple[float, float]]) -> list[bytes]:
 def through_the_bridge(broker: Broker, setting: Terms, sent: list[bytes], state: Path) -> list[dict[str, float]]:
     """Publish the day as the phone does, and collect what a friend gets."""
     payloads = Payloads(setting, Form.parse("owntracks"))
-    link = MqttLink(broker, Topics("owntracks/{user}/phone", "friends/{user}/phone"), own=False)
+    link = MqttLink(broker, Topics("owntracks/{user}/phone", "friends/{user}/phone"))
     got: dict[int, dict[str, float]] = {}
     with CodeStreams.open(state, setting) as store:
         bridge = Core(store, payloads, link)
@@ -122,13 +123,12 @@ def draw(way: list[tuple[float, float]], seen: list[dict[str, float]], out: Path
         axes.plot(x, y, color="0.8", linewidth=0.8)
         shown = axes.scatter(x, y, c=np.arange(len(x)) / 4, cmap="viridis", s=18)
         angle = np.linspace(0, 2 * math.pi, 90)
-        axes.plot(CLINIC[0] + RADIUS * np.cos(angle), CLINIC[1] + RADIUS * np.sin(angle), color="crimson")
+        wide, high = np.cos(angle) / NARROW, np.sin(angle)
+        axes.plot(CLINIC[0] + RADIUS / DEGREE * wide, CLINIC[1] + RADIUS / DEGREE * high, color="crimson")
         axes.annotate("clinic", CLINIC, color="crimson", ha="center")
         axes.set(title=title, xlim=(WEST, EAST), ylim=(SOUTH, NORTH), xlabel="longitude")
-        axes.set_xticks(np.linspace(WEST, EAST, 9), minor=True)
-        axes.set_yticks(np.linspace(SOUTH, NORTH, 7), minor=True)
-        axes.grid(which="both", color="0.92")
-        axes.set_aspect(1 / math.cos(math.radians(SOUTH)))
+        axes.grid(color="0.92")
+        axes.set_aspect(1 / NARROW)
     figure.colorbar(shown, ax=axes, label="hour of the day")
     figure.savefig(out, dpi=110)
 
@@ -144,8 +144,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         broker = Broker.at(given.broker, "owntracks-example")
         seen = through_the_bridge(broker, setting_of(given.epsilon), messages(way), Path(folder) / "state.db")
-    shown = [math.dist((one["lon"], one["lat"]), CLINIC) <= RADIUS for one in seen]
-    truly = [math.dist(point, CLINIC) <= RADIUS for point in way]
+    shown, truly = (
+        [math.hypot((lon - CLINIC[0]) * NARROW, lat - CLINIC[1]) * DEGREE <= RADIUS for lon, lat in points]
+        for points in ([(one["lon"], one["lat"]) for one in seen], way)
+    )
     print(f"at the clinic in {np.mean(truly):.0%} of the day, and in {np.mean(shown):.0%} of what a friend sees")
     draw(way, seen, given.out)
     print(f"drawn to {given.out}")

@@ -14,7 +14,7 @@ import numpy as np
 
 import mosquitto
 from mosquitto import Client, until
-from seqveil.core.alphabet import Grid
+from seqveil.core.geography import Cells
 from seqveil.core.model import MarkovModel
 from seqveil.engine.policy import Policy
 from seqveil.engine.streams import CodeStreams
@@ -37,10 +37,10 @@ def setting_of(**options):
 
 
 def town():
-    """A small town of 4 × 3 cells, in degrees."""
-    grid = Grid.regular(4, 3, bounds=(8.0, 8.4, 49.0, 49.3))
+    """A small town on the map, in cells of 10 km."""
+    cells = Cells(10_000, (49.0, 49.3, 8.0, 8.4))
     rng = random.Random(1)
-    return MarkovModel.fit([[rng.choice(grid.points.tolist()) for _ in range(80)]], alphabet=grid, smoothing=1.0)
+    return MarkovModel.fit([[rng.choice(cells.points.tolist()) for _ in range(80)]], alphabet=cells, smoothing=1.0)
 
 
 def damage(path, name):
@@ -135,7 +135,7 @@ class Place:
         setting, parsed = setting or setting_of(), Form.parse(form)
         with CodeStreams.open(self.state, setting, key=KEY) as store:
             broker = Broker("127.0.0.1", self.mosquitto.port, f"{self.name}-bridge")
-            link = MqttLink(broker, topics or self.topics, parsed.own)
+            link = MqttLink(broker, topics or self.topics)
             made = Core(store, Payloads(setting, parsed), link, lambda *line: self.log.append(line), **options)
             begin = len(self.log)
             with at_work(made):

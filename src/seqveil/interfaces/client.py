@@ -1,7 +1,7 @@
 """A client for the service (`seqveil serve`): standard library only, with retries that cannot release twice.
 
-An event is a user and a sequence number, and the service releases each once: after a lost connection, a full queue or a
-rate limit the same request is simply sent again, and gets the release that was made, if one was.
+An event is a user and a sequence number, and the service releases each once: after a lost connection or a full queue
+the same request is simply sent again, and gets the release that was made, if one was.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ import http.client
 import ipaddress
 import itertools
 import json
-import math
 import random
-import re
 import ssl
 import threading
 import time as clock
@@ -31,15 +29,11 @@ from seqveil.engine.store import Account, Release, SecretAccount
 
 RETRIED = (429, 503)
 LONGEST_WAIT = 30.0  # seconds between two attempts
-_HALF = re.compile("[\ud800-\udfff]")  # half a character, which no reader of JSON takes
 
 
 class ServiceError(SeqveilError):
-    """The service refused. `reason` is the short name of docs/service.md, `position` the event's place in the request.
-
-    `releases` is what was released for good of the events that were given. The place is among those events, in however
-    many requests the client sent them.
-    """
+    """The service refused. `reason` is the short name of docs/service.md; `position` is the place among all events that
+    were given, in however many requests they were sent, and `releases` what was released of them for good."""
 
     def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
         self.status = status
@@ -58,8 +52,7 @@ class Unreachable(SeqveilError):
 class Event(NamedTuple):
     """What to release: one value of a user, or the values of one batch; `time` where the budget counts in seconds.
 
-    A value that JSON cannot hold (NaN, a date, bytes) is sent as null, which the service hides like any other that is
-    outside the alphabet.
+    A value that JSON cannot hold (NaN, a date, bytes) is sent as null, which the service hides as unknown.
     """
 
     user: User
@@ -71,9 +64,8 @@ class Event(NamedTuple):
 class Client(AbstractContextManager["Client"]):
     """Releases through a service, and reads what it released.
 
-    *Guarantee*: however often a request is retried, each event is drawn and charged once, by the service's rule that
-    the first release of a user and sequence number is the only one. Raw symbols are sent to the one URL given, over TLS
-    or within this machine, and are in no message or repr.
+    *Guarantee*: however often a request is retried, each event is drawn and charged once. Raw symbols are sent to the
+    one URL given, over TLS or within this machine, and are in no message or repr.
 
     Parameters:
         token: as `seqveil serve token add` printed it.
@@ -81,9 +73,6 @@ class Client(AbstractContextManager["Client"]):
         backoff: the first wait in seconds, doubled at each attempt and drawn at random below that.
         context: for TLS with certificates of your own.
         insecure: allows plain HTTP to another machine.
-
-    >>> Client("http://127.0.0.1:8713", "sv_…")
-    Client(http://127.0.0.1:8713)
     """
 
     def __init__(
@@ -113,11 +102,12 @@ class Client(AbstractContextManager["Client"]):
         self._lock = threading.Lock()
 
     def release(self, user: User, seq: int, value: Any, time: Time | None = None) -> Release:
-        """Release one value; where the service releases batches, the values of one batch."""
+        """Release one event."""
         return self.release_many([Event(user, seq, value, time)])[0]
 
     def release_many(self, events: Iterable[Event | tuple[Any, ...]], at_once: int = 1000) -> list[Release]:
-        """Release events, so many in a request; the first request that is refused ends it.
+        """Release events, so many in a request, or fewer where the service takes no more; the first request that is
+        refused ends it.
 
         A refusal names places among all of these events, and has all that was released of them.
         """
@@ -125,23 +115,19 @@ class Client(AbstractContextManager["Client"]):
         given, done = iter(events), 0
         while part := [Event(*event) for event in itertools.islice(given, at_once)]:
             try:
-                made += self._release(part)
+                found = self._ask("POST", "/v1/release", _body(part))["releases"]
             except ServiceError as error:
-                error.releases = [*made, *error.releases]
-                error.position = None if error.position is None else error.position + done
-                raise
-            done += len(part)
+                if error.reason != "too-large" or len(part) == 1:
+                    error.releases = made
+                    error.position = None if error.position is None else error.position + done
+                    raise
+                # nothing was drawn: as many as it takes at once, or half of what was too large
+                at_once = max(1, min(error.most or len(part) // 2, len(part) - 1))
+                given = itertools.chain(part, given)
+            else:
+                made += map(_release, found)
+                done += len(part)
         return made
-
-    def _release(self, events: list[Event]) -> list[Release]:
-        try:
-            return [_release(row) for row in self._ask("POST", "/v1/release", _body(events))["releases"]]
-        except ServiceError as error:
-            if error.reason != "too-large" or len(events) == 1:
-                raise
-            # refused before anything was drawn: in parts, as many as it takes at once, or half of what was too large
-            half = (len(events) + 1) // 2
-            return self.release_many(events, half if error.most is None else max(1, min(error.most, len(events) - 1)))
 
     def account(self, user: User) -> Account:
         """What a user's releases have disclosed."""
@@ -165,10 +151,7 @@ class Client(AbstractContextManager["Client"]):
         return self._ask("GET", f"/v1/users/{quote(user_name(user), safe='')}?since={since}&limit={limit}")
 
     def erase(self, user: User) -> int:
-        """Take a user out of the service's state file, with a token of an admin; how many releases that were.
-
-        Asked again after a lost answer, it gives 0.
-        """
+        """Take a user out of the service's state file, with a token of an admin: how many releases that were."""
         return int(self._ask("DELETE", f"/v1/users/{quote(user_name(user), safe='')}")["releases"])
 
     def close(self) -> None:
@@ -230,19 +213,14 @@ class Client(AbstractContextManager["Client"]):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is this machine's own.
-
-    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "example.org")]
-    [True, True, True, False, False]
-    """
+    """Whether an address is this machine's own."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
 
 
-def _figures(disclosed: dict[str, Any], *names: str) -> dict[str, float]:
-    """Numbers, of which infinite ones came as text."""
+def _figures(disclosed: dict[str, Any], *names: str) -> dict[str, float]:  # infinite ones came as text
     return {name: float(disclosed[name]) for name in names}
 
 
@@ -255,7 +233,6 @@ def _frozen(value: Any) -> Any:
 
 
 def _body(events: list[Event]) -> bytes:
-    """A request to release events."""
     rows = []
     for event in events:
         row = {"user": user_name(event.user), "seq": _sendable(event.seq), "value": _sendable(event.value)}
@@ -274,10 +251,8 @@ def _sendable(value: Any) -> Any:
         value = value.tolist()
     if isinstance(value, (list, tuple)):
         return [_sendable(part) for part in value]
-    if isinstance(value, str):
-        return str(value) if value.isascii() or not _HALF.search(value) else None
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, int) and not isinstance(value, bool):
-        return int(value) if value.bit_length() <= 1024 else None  # readers of JSON give up somewhere
-    return value if isinstance(value, bool) else None
+    try:  # also half a character, NaN and a number of thousands of digits are none
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    except (TypeError, ValueError):
+        return None
+    return None if isinstance(value, dict) else value

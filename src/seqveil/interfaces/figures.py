@@ -58,8 +58,6 @@ COUNTED = {
     "released": "Events drawn.",
     "repeated": "Events that had been released before.",
     "acknowledged": "Messages that the broker was asked to forget.",
-    "unreliable": "Messages that may get lost on the way, being sent at QoS 0.",
-    "cleared": "Retained raw messages taken off the broker.",
     "states": "Messages that said what was the case and were no event.",
 }
 

@@ -21,8 +21,8 @@ from seqveil.interfaces.bridge.mqtt import Broker, Topics
 from seqveil.interfaces.bridge.payloads import REASONS, Discovery, Form, NoEvent, PayloadEvent, Payloads, Refusal
 
 NOW = 1_700_000_000
-ANN = PayloadEvent("ann", None, ())
-KINDS = ({}, {"mechanism": "tree", "batch": 2}, {"budget": Budget(per_window=1.0, seconds=5.0)})
+ANN = PayloadEvent("ann", None, 0)
+KINDS = ({}, {"budget": Budget(per_window=1.0, seconds=5.0)})
 PAYLOADS = [Payloads(setting_of(**kind)) for kind in KINDS]
 GUARDED = Payloads(Policy(secrets=ever(VALUES[0], epsilon=0.5, window=4)).on(setting_of().model))
 SYMBOLS = setting_of().model.alphabet.decode(np.arange(3))
@@ -53,7 +53,7 @@ def reason(*given):
 
 
 @pytest.mark.slow
-@given(payload=st.binary() | JSON.map(lambda content: json.dumps(content).encode()) | LIKELY, which=st.integers(0, 2))
+@given(payload=st.binary() | JSON.map(lambda content: json.dumps(content).encode()) | LIKELY, which=st.integers(0, 1))
 def test_any_payload_is_an_event_or_a_refusal(payload, which):
     found = read(PAYLOADS[which], payload)
     if isinstance(found, Refusal):
@@ -61,30 +61,27 @@ def test_any_payload_is_an_event_or_a_refusal(payload, which):
         assert set(json.loads(found.payload())) <= {"seq", "reason", "detail"}
         return
     assert isinstance(found, PayloadEvent)
-    assert all(0 <= code < 3 or code == UNKNOWN for code in found.codes)
-    assert 1 <= len(found.codes) <= (2 if which == 1 else 1)
+    assert 0 <= found.code < 3 or found.code == UNKNOWN
     assert found.seq is None or 0 <= found.seq < 2**62
     assert np.isfinite(found.time)
     content = json.loads(payload)
-    first = content["value"][0] if which == 1 else content["value"]
-    assert first not in VALUES if found.codes[0] == UNKNOWN else first == SYMBOLS[found.codes[0]]
+    assert content["value"] not in VALUES if found.code == UNKNOWN else content["value"] == SYMBOLS[found.code]
     assert "zq" not in repr(found)
-    assert "codes" not in repr(found)
+    assert "code" not in repr(found)
 
 
 @given(seq=st.integers(0, 2**62 - 1), code=st.integers(0, 2), epsilon=st.floats(0, 20))
 def test_a_release_reads_back_as_it_was_written(seq, code, epsilon):
-    written = PAYLOADS[0].write(seq, [code], epsilon, (code,), ANN)
+    written = PAYLOADS[0].write(seq, code, epsilon, ANN)
     assert json.loads(written) == {"seq": seq, "value": SYMBOLS[code], "epsilon": epsilon}
-    assert json.loads(PAYLOADS[0].write(seq, [], 0.0, None, ANN)) == {"seq": seq, "value": None, "epsilon": 0.0}
-    assert json.loads(GUARDED.write(seq, [code], math.inf, (code,), ANN))["epsilon"] is None
-    batch = json.loads(PAYLOADS[1].write(seq, [code, 0], epsilon, (1, 0), ANN))
-    assert batch == {"seq": seq, "values": [SYMBOLS[code], SYMBOLS[0]], "epsilon": epsilon, "path": "x6"}
-    assert json.loads(PAYLOADS[1].write(seq, [], 0.0, None, ANN))["values"] is None
+    assert json.loads(PAYLOADS[0].write(seq, UNKNOWN, 0.0, ANN)) == {"seq": seq, "value": None, "epsilon": 0.0}
+    assert json.loads(GUARDED.write(seq, code, math.inf, ANN))["epsilon"] is None
+    with pytest.raises(InputError, match="in batches"):
+        Payloads(setting_of(mechanism="tree", batch=2))
 
 
 def test_the_time_is_that_of_the_payload_or_of_the_arrival():
-    timed = PAYLOADS[2]
+    timed = PAYLOADS[1]
     assert read(timed, {"seq": 0, "value": "zq-up", "time": NOW}, arrival=5.0).time == NOW
     assert read(timed, {"seq": 0, "value": "zq-up"}, arrival=5.0).time == 5.0
     assert reason(timed, {"seq": 0, "value": "zq-up", "time": "zq-soon"}) == "time"
@@ -93,58 +90,57 @@ def test_the_time_is_that_of_the_payload_or_of_the_arrival():
 def test_points_travel_as_json_and_what_json_cannot_hold_is_refused_at_the_start():
     grid = MarkovModel.fit([[(0.1, 0.2), (1.5, 0.7), (0.1, 0.9)]], alphabet=Grid([0, 1, 2], [0, 1]), smoothing=1.0)
     payloads = of(grid)
-    assert read(payloads, {"seq": 0, "value": [1.2, 0.5]}).codes == (1,)
-    assert json.loads(payloads.write(0, [1], 1.0, (1,), ANN))["value"] == [1.5, 0.5]
-    assert read(payloads, {"seq": 0, "value": [1.2]}).codes == (UNKNOWN,)
+    assert read(payloads, {"seq": 0, "value": [1.2, 0.5]}).code == 1
+    assert json.loads(payloads.write(0, 1, 1.0, ANN))["value"] == [1.5, 0.5]
+    assert read(payloads, {"seq": 0, "value": [1.2]}).code == UNKNOWN
     with pytest.raises(InputError, match="JSON"):
         of(MarkovModel.fit([[0.0, float("inf"), 0.0]]))
 
 
 def test_a_plain_value_is_a_word_or_a_number():
     words = Payloads(setting_of(), Form.parse("value"))
-    assert read(words, b"zq-up").codes == read(words, b'"zq-up"').codes == (SYMBOLS.index("zq-up"),)
+    assert read(words, b"zq-up").code == read(words, b'"zq-up"').code == SYMBOLS.index("zq-up")
     for other in (b"unavailable", b"\xff\xfe", b"{", b"3", b"{}", b"[" * 9000):
-        assert read(words, other).codes == (UNKNOWN,)
-    assert words.write(5, [2], 1.0, (2,), ANN) == SYMBOLS[2].encode()
-    assert words.write(5, [], 0.0, None, ANN) == b""
+        assert read(words, other).code == UNKNOWN
+    assert words.write(5, 2, 1.0, ANN) == SYMBOLS[2].encode()
+    assert words.write(5, UNKNOWN, 0.0, ANN) == b""
     numbers = of(MarkovModel.fit([[1.5, 2.5, 1.5]]), "value")
-    assert read(numbers, b"2.5").codes == (1,)
-    assert numbers.write(0, [1], 1.0, (1,), ANN) == b"2.5"
+    assert read(numbers, b"2.5").code == 1
+    assert numbers.write(0, 1, 1.0, ANN) == b"2.5"
     switch = of(MarkovModel.fit([[True, False, True]]), "value")
-    assert read(switch, b"true").codes != read(switch, b"false").codes
+    assert read(switch, b"true").code != read(switch, b"false").code
 
 
 def test_a_member_of_a_json_object():
     door = Payloads(setting_of(), Form.parse("json:state.contact@state.at"))
     full = {"state": {"contact": "zq-up", "at": NOW}, "battery": 3, "secret": SECRET}
-    assert read(door, full).codes == (SYMBOLS.index("zq-up"),)
+    assert read(door, full).code == SYMBOLS.index("zq-up")
     assert read(door, full).stamp == NOW
     assert reason(door, {"state": {"at": NOW}}) == reason(door, {"state": "zq-up"}) == "member"
     assert reason(door, {"state": {"contact": "zq-up"}}) == "time"
-    assert read(door, {"state": {"contact": {"a": 1}, "at": NOW}}).codes == (UNKNOWN,)
+    assert read(door, {"state": {"contact": {"a": 1}, "at": NOW}}).code == UNKNOWN
     assert reason(door, [1]) == "json"
     assert reason(door, b" " * 70_000) == "size"
-    written = json.loads(door.write(7, [0], 0.5, (0,), ANN))
+    written = json.loads(door.write(7, 0, 0.5, ANN))
     assert written == {"state": {"contact": SYMBOLS[0]}, "seqveil": {"seq": 7, "epsilon": 0.5}}
-    assert json.loads(door.write(7, [], 0.0, None, ANN))["state"] == {"contact": None}
+    assert json.loads(door.write(7, UNKNOWN, 0.0, ANN))["state"] == {"contact": None}
 
 
 def test_a_location_of_owntracks():
     payloads = of(town(), "owntracks")
     sent = {"_type": "location", "lat": 49.05, "lon": 8.15, "tst": NOW, "acc": 12, "tid": "an", "inregions": ["home"]}
-    event = read(payloads, sent)
-    assert (event.codes, event.stamp) == ((3,), NOW)
+    event, cells = read(payloads, sent), payloads.setting.model.alphabet
+    assert (event.code, event.stamp) == (cells.encode_one((49.05, 8.15)), NOW)
     assert reason(payloads, {"_type": "transition", "event": "enter", "desc": "home", "tst": NOW}) == "none"
-    assert read(payloads, sent | {"lat": 12.0}).codes == read(payloads, sent | {"lat": "here"}).codes == (UNKNOWN,)
+    assert read(payloads, sent | {"lat": 12.0}).code == read(payloads, sent | {"lat": "here"}).code == UNKNOWN
     assert reason(payloads, {"_type": "location", "lon": 8.15, "tst": NOW}) == "member"
     assert reason(payloads, {"_type": "location", "lat": 49.05, "lon": 8.15}) == "time"
     assert reason(payloads, sent | {"tst": time.time() + 10**6}) == "time"
-    disclosed = json.loads(payloads.write(4, [3], 1.0, (3,), PayloadEvent("joanne", None, (), stamp=NOW + 0.5)))
-    assert disclosed.pop("lat") == pytest.approx(49.05)
-    assert disclosed.pop("lon") == pytest.approx(8.15)
-    assert disclosed.pop("acc") == pytest.approx(6640, abs=30)  # half the diagonal of a cell of 7.3 by 11.1 km
+    disclosed = json.loads(payloads.write(4, 3, 1.0, PayloadEvent("joanne", None, 0, stamp=NOW + 0.5)))
+    assert (disclosed.pop("lat"), disclosed.pop("lon")) == cells.decode_one(3)
+    assert disclosed.pop("acc") == 7072  # half the diagonal of a cell of 10 by 10 km
     assert disclosed == {"_type": "location", "tid": "ne", "tst": NOW, "seqveil": {"seq": 4, "epsilon": 1.0}}
-    assert json.loads(payloads.write(4, [], 0.0, None, ANN))["_type"] == "nothing"
+    assert json.loads(payloads.write(4, UNKNOWN, 0.0, ANN))["_type"] == "nothing"
 
 
 @pytest.mark.parametrize(

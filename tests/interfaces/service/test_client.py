@@ -83,7 +83,7 @@ def test_refusals_come_through_and_are_not_repeated(client, service):
 
 @pytest.mark.slow
 def test_what_is_too_large_is_sent_in_parts_and_a_refusal_tells_of_all_of_them(tmp_path):
-    with running(tmp_path, words_setting(), rate=100.0) as service, Client(service.url, service.secret) as client:
+    with running(tmp_path, words_setting()) as service, Client(service.url, service.secret) as client:
         assert [each.seq for each in client.release_many([("ann", k, "home") for k in range(201)])] == list(range(201))
         with pytest.raises(ServiceError) as refused:
             client.release_many([("bob", k, "home") for k in [*range(7), 9]], at_once=3)
@@ -121,18 +121,6 @@ def test_an_answer_that_was_lost_is_asked_for_again_and_nothing_is_drawn_twice(s
     with Client(service.url, service.secret) as client:
         assert client.release("dropped", 0, "gym").replayed
     assert service.store.account("dropped").releases == 1
-
-
-@pytest.mark.slow
-def test_a_rate_limit_is_waited_for(tmp_path):
-    with running(tmp_path, words_setting()) as service:
-        slow = service.token("release", rate=0.25)  # the second must wait, however busy the machine is
-        with Client(service.url, slow, backoff=0.01) as client:
-            made = [client.release("slow", k, "home") for k in range(2)]
-        assert [each.seq for each in made] == [0, 1]
-        assert service.store.account("slow").releases == 2
-        text = service.ask("GET", "/metrics").content
-        assert b'seqveil_refusals_total{reason="too-many"}' in text
 
 
 def test_raw_symbols_do_not_cross_a_network_unprotected():

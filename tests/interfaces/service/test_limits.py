@@ -155,11 +155,8 @@ def test_large_streams_let_others_go_between(tmp_path):
 
 
 @pytest.mark.slow
-def test_jumps_are_charged_to_the_rate_and_have_an_end(tmp_path):
+def test_jumps_have_an_end(tmp_path):
     (tmp_path / "secrets").mkdir()
-    with running(tmp_path, words_setting(), gaps="skip", rate=100.0) as service:
-        assert service.release(event("ann", 5000)).status == 200  # once: it is paid back before anything else goes
-        assert service.release(event("ann", 5001)).reason == "too-many"
     with running(tmp_path, words_setting(), gaps="skip") as service:
         rows = service.release(event("bob", 2), event("bob", 0)).json["releases"]
         assert [row["status"] for row in rows] == ["released", "given-up"]

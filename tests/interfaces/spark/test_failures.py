@@ -1,4 +1,4 @@
-"""Where Spark itself fails: a task is tried once more, and what ended a query is named without data."""
+"""Where Spark itself fails: a task is tried once more, and an error comes without data."""
 
 import pytest
 
@@ -11,46 +11,6 @@ from seqveil.interfaces.spark.sessions import needs_spark, patient
 SECRET = "zq-secret-88"
 
 
-class Java:
-    """An exception of Java as PySpark hands it over."""
-
-    def __init__(self, name, cause=None, condition=None):
-        self._name, self._cause, self._condition = name, cause, condition
-
-    def getCause(self):
-        return self._cause
-
-    def getClass(self):
-        return self
-
-    def getSimpleName(self):
-        return self._name
-
-    def getCondition(self):
-        if self._condition is None:
-            raise AttributeError(self._name)
-        return self._condition
-
-
-def failed(origin):
-    error = Exception(SECRET)
-    error._origin = origin
-    error.getCondition = lambda: "STREAM_FAILED"
-    return str(translated(error))
-
-
-def test_what_ended_a_query_is_named_without_data():
-    disk, loop = Java("FileNotFoundException"), Java("LoopException")
-    loop._cause = loop
-    state = Java("SparkException", disk, "CANNOT_LOAD_STATE_STORE.UNCATEGORIZED")
-    said = failed(Java("StreamingQueryException", state))
-    assert "(STREAM_FAILED < CANNOT_LOAD_STATE_STORE.UNCATEGORIZED < FileNotFoundException)" in said
-    assert SECRET not in said
-    assert failed(loop).count("LoopException") == 1
-    for nothing_more in (None, object()):
-        assert "(STREAM_FAILED)" in failed(nothing_more)
-
-
 def test_an_error_of_another_package_arrives_without_its_text():
     with pytest.raises(Refused) as refused, worker_errors():
         int(SECRET)
@@ -60,7 +20,11 @@ def test_an_error_of_another_package_arrives_without_its_text():
     assert "ValueError" in str(back)
     assert isinstance(translated(Exception("seqveil refused: OutOfOrder: event 0")), OutOfOrder)
     assert isinstance(translated(Exception("seqveil refused: InputError: no")), InputError)
-    assert SECRET not in str(translated(Exception(SECRET)))
+    failed = Exception(SECRET)
+    assert "(Exception)" in str(translated(failed))
+    failed.getCondition = lambda: "STREAM_FAILED"
+    assert "(STREAM_FAILED)" in str(translated(failed))
+    assert SECRET not in str(translated(failed))
 
 
 def test_what_is_missing_to_run_spark_is_named(monkeypatch, tmp_path):

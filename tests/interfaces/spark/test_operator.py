@@ -41,7 +41,6 @@ SETTINGS = {
     "secrets": Policy(secrets=[ever(2, epsilon=0.4, window=3)]).on(FULL),
     "trait": Policy(secrets=[trait("kind", epsilon=1.0)]).on(KINDS),
 }
-TREE = Policy(epsilon=2.0, batch=3, mechanism="tree").on(FULL)
 
 
 def job_of(setting, key=KEY):
@@ -191,21 +190,17 @@ def test_a_job_has_a_salt_of_its_own_and_travels_without_a_key_that_is_a_file(tm
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("setting", [SETTINGS["plain"], TREE], ids=["one by one", "batches"])
-def test_a_sorted_partition_is_cut_between_users(setting, monkeypatch):
-    """Whole users at a time, in frames of any size; the order column comes back, short batches go out at the end."""
+def test_a_sorted_partition_is_cut_between_users(monkeypatch):
+    """Whole users at a time, in frames of any size; the order column comes back."""
     monkeypatch.setattr(sys.modules["seqveil.interfaces.spark.release"], "CHUNK_ROWS", 7)
     rng = np.random.default_rng(5)
     rows = rows_of([(f"u{user}", 10 * seq, int(rng.integers(3))) for user in range(6) for seq in range(user + 2)])
-    job = job_of(setting)
+    job = job_of(SETTINGS["plain"])
     got = joined(release_sorted(job, iter([rows.iloc[at : at + 4] for at in range(0, len(rows), 4)])))
     assert got["seq"].tolist() == rows["seq"].tolist()
-    store, want = ref.twin(setting, job.salt), []
+    store, want = ref.twin(SETTINGS["plain"], job.salt), []
     for user, own in rows.groupby("user"):
-        codes = own["v0"].to_numpy()
-        parts = np.split(codes, range(3, codes.size, 3)) if setting.in_batches else codes
-        made = store.release([user] * len(parts), parts, range(len(parts)))
-        want += np.concatenate(made.symbols).tolist()
+        want += store.release([user] * len(own), own["v0"].to_numpy(), range(len(own))).codes.tolist()
     assert got["value"].tolist() == want
     with pytest.raises(Refused, match=r"DataError: .*the same order"):
         list(release_sorted(job, iter([rows.iloc[[0, 0]]])))
@@ -225,6 +220,8 @@ def test_values_come_out_in_their_own_kind():
     assert set(out["value"]) <= {1, 2.5, 4}
 
 
-def test_releases_that_say_nothing_are_refused():
+def test_releases_that_say_nothing_and_batches_are_refused():
+    with pytest.raises(InputError, match="in batches"):
+        job_of(Policy(epsilon=2.0, batch=3, mechanism="tree").on(FULL))
     with pytest.raises(InputError, match="Spark writes no row"):
         job_of(Policy(secrets=ever(1, epsilon=0.5, window=4), withhold=True).on(FULL))

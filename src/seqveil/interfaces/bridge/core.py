@@ -1,10 +1,8 @@
 """The core of all bridges: *link → Streams → link*. One loop takes messages, releases what they hold, and publishes it.
 
 A link (`mqtt`, `kafka`) is a source and a sink. It says whose a message is, what its broker calls it and whether it may
-have come before; it publishes what comes back (`release`, `refuse`), and settles messages when the broker has that for
-good (`settle`). Everything else is here: numbers for events that bring none, each event once, refusals that block
-nothing, counts, and the log. What a message holds is never compared: that would mean to write down something computed
-from it.
+have come before; it publishes what comes back, and settles messages when the broker has that for good. What a message
+holds is never compared: that would mean to write down something computed from it.
 """
 
 from __future__ import annotations
@@ -25,8 +23,7 @@ from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.bridge.payloads import NoEvent, PayloadEvent, Payloads, Refusal
 from seqveil.interfaces.bridge.slots import SlotStreams
 from seqveil.interfaces.events import EventJob, release_together
-from seqveil.interfaces.logs import Level
-from seqveil.interfaces.logs import log as write_log
+from seqveil.interfaces.logs import log
 
 if TYPE_CHECKING:
     from seqveil.interfaces.bridge.kafka import KafkaLink
@@ -37,22 +34,6 @@ if TYPE_CHECKING:
 GROUP = 1000  # events of a transaction, at most
 KEPT = 4 * GROUP  # events whose numbers are kept: a broker that was restarted sends more again than it had under way
 IDLE = 1.0  # seconds that a link waits for messages
-REPORT = 60.0  # seconds between lines about progress
-
-STALLED = (
-    "events are missing before those that came, and later ones are refused; let the devices send from the number on "
-    "that the error topic names as next, or start the bridge with --gaps skip, which gives the missing ones up"
-)
-DROPPED = (
-    "an event came again whose release was erased from the state file; it is not drawn a second "
-    "time, and nothing is published of it"
-)
-SET_APART = (
-    "records of some users are damaged, so nothing of these users is released; all others go on. `seqveil state "
-    "verify` lists what is damaged; restore it from a backup"
-)
-
-LEVELS: dict[str, Level] = {"warning": "warning"}  # of lines in the log; all others say how things go
 
 Log = Callable[[str, dict[str, object]], None]
 Outcome = bytes | Refusal | None  # what is to be published of an event; None: nothing
@@ -70,8 +51,6 @@ class BridgeCounts:
     released: int = 0  # events drawn
     repeated: int = 0  # events that had been released before
     acknowledged: int = 0
-    unreliable: int = 0  # came at QoS 0, so they may get lost on the way
-    cleared: int = 0  # retained raw messages taken off the broker
     states: int = 0  # messages that said what was the case, and were no event
     refused: dict[str, int] = field(default_factory=dict)  # by reason
 
@@ -91,11 +70,8 @@ class Message:
 
 
 class Numbers:
-    """The numbers that events without one were given, by what the broker calls them: the latest `KEPT` ones.
-
-    A number is kept in the same transaction as its release, in one of a ring of places in the state file. Cut anywhere,
-    an event that comes again finds its number, and with it its release.
-    """
+    """The numbers that events without one were given, by what the broker calls them: the latest `KEPT` ones, each kept
+    in the transaction of its release. Cut anywhere, an event that comes again finds its number, and so its release."""
 
     def __init__(self, store: CodeStreams, name: str) -> None:
         self._store, self._name, self._known = store, name, dict[str, int]()
@@ -163,13 +139,12 @@ class Core:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.store, self.payloads, self.link = store, payloads, link
-        self.log: Log = log or (lambda event, details: write_log(event, LEVELS.get(event, "info"), **details))
+        self.log: Log = log or _write
         self.counts, self.numbers = BridgeCounts(), Numbers(store, link.name)
         self.hidden = 0  # values outside the alphabet; follows from raw data, so it is in no log and no metric
         self._clock, self._arrival = clock, -math.inf  # when messages came last, which never goes back
         self._warned: set[str] = set()
         self._said = Counter[str]()  # refusals by reason that the log has
-        self._reported = (time.monotonic(), 0)
         self._slots, self._sent = SlotStreams.of(self, clock), Message()  # what is under way of the last slot
 
     def run(self) -> BridgeCounts:
@@ -243,17 +218,13 @@ class Core:
             self.link.release(message, user, outcome)
 
     def release(self, events: Sequence[PayloadEvent], positions: Mapping[str, Position] | None = None) -> list[Outcome]:
-        """Release events, in the order they came, and say what is to be published of each.
-
-        Those without a number get the next one of their user. Positions are kept in the store with them.
-        """
+        """Release events, in the order they came; what is to be published of each. Positions are kept with them."""
         kept, written = dict(positions or {}), False
         late = [self._is_late(event, kept) for event in events]
         outcomes: list[Outcome] = [Refusal("late") if each else None for each in late]
         left = [k for k, each in enumerate(late) if not each]
 
-        def noted(made: Releases | None) -> Mapping[str, Position]:
-            """What is saved in the transaction of these releases."""
+        def noted(made: Releases | None) -> Mapping[str, Position]:  # what is saved in their transaction
             nonlocal written
             written = True
             return kept | self.numbers.unsaved()
@@ -300,8 +271,7 @@ class Core:
                 self.numbers.add(event.ident, seq)
             if seq == following:
                 upcoming[event.user] = seq + 1
-            codes = event.codes if self.store.setting.in_batches else event.codes[0]
-            jobs.append(EventJob([event.user], [seq], [codes], [event.time]))
+            jobs.append(EventJob([event.user], [seq], [event.code], [event.time]))
         return jobs
 
     def next_seqs(self, users: Sequence[str]) -> list[int]:
@@ -309,15 +279,11 @@ class Core:
         try:
             return self.store.next_seqs(users).tolist() if users else []
         except Damaged:
-            if len(users) == 1:
-                self.warn(SET_APART)
-                return [0]
-            return [seq for user in users for seq in self.next_seqs([user])]
+            return [0] if len(users) == 1 else [seq for user in users for seq in self.next_seqs([user])]
 
     def _outcome(self, event: PayloadEvent, job: EventJob) -> Outcome:
         made, seq = job.outcome, job.seqs[0]
         if isinstance(made, OutOfOrder):
-            self.warn(STALLED)
             return Refusal("order", seq, made.upcoming)
         if isinstance(made, InputError):
             timed = self.store.setting.budget.seconds is not None  # then times that go back are all it can be
@@ -331,16 +297,15 @@ class Core:
             self.counts.repeated += 1
         else:
             self.counts.released += 1
-            self.hidden += event.codes.count(UNKNOWN)
-        if made.codes[0] == EARLIER:
-            self.warn(DROPPED)
+            self.hidden += event.code == UNKNOWN
+        if made.codes[0] == EARLIER:  # its user was erased, and it is not drawn a second time
             return None
         if repeated and self.link.certain and not event.again:  # it was published, and the sender has sent it twice
             return None
-        return self.payloads.write(seq, made.symbols[0].tolist(), float(made.epsilons[0]), made.paths[0], event)
+        return self.payloads.write(seq, int(made.codes[0]), float(made.epsilons[0]), event)
 
     def count(self, refusal: Refusal) -> None:
-        """Count a refusal."""
+        """Count a refusal by its reason."""
         self.counts.refused[refusal.reason] = self.counts.refused.get(refusal.reason, 0) + 1
 
     def warn(self, text: str) -> None:
@@ -350,12 +315,12 @@ class Core:
             self.log("warning", {"reason": text})
 
     def report(self) -> None:
-        """Log what was refused since the last time, and now and then how far it has come."""
+        """Log what was refused since the last time."""
         refused = Counter(self.counts.refused)
         if refused != self._said:
             self.log("refused", {"reasons": dict(refused - self._said), "messages so far": self.counts.received})
             self._said = refused
-        now = time.monotonic()
-        if now - self._reported[0] > REPORT and self.counts.received > self._reported[1]:
-            self._reported = (now, self.counts.received)
-            self.log("progress", asdict(self.counts))
+
+
+def _write(event: str, details: dict[str, object]) -> None:
+    log(event, "warning" if event == "warning" else "info", **details)

@@ -1,14 +1,10 @@
 """The link to a Kafka cluster: a raw topic in, a released topic out, by read–process–write transactions. Needs
 `confluent-kafka` (extra `kafka`).
 
-Messages are released durably together with how far each partition was read, and then written in one Kafka transaction
-with the offsets of what was read. Killed in between, the bridge reads the same messages again and writes the same
-bytes.
-
-**One state file owns its partitions.** A consumer group that rebalances would hand a user to a state file that does not
-know what was drawn. So the bridge never joins a group: it reads all partitions of the raw topic, commits its offsets
-with the name of its state file, and refuses to go on where those say that another file has read a partition, that its
-own is older than what was committed, or that the number of partitions has changed.
+Messages are released durably together with how far each partition was read, then written in one Kafka transaction with
+the offsets. **One state file owns its partitions**: a group that rebalances would hand a user to a state file that does
+not know what was drawn, so the bridge joins none. It commits its offsets with the name of its state file, and refuses
+to go on where those say that another file has read a partition, or that its own is older than what was committed.
 """
 
 from __future__ import annotations
@@ -138,13 +134,10 @@ class KafkaLink:
     def partitions(self) -> int:
         """How many partitions the raw topic has."""
         raw = self.cluster.raw
-        for _ in range(TRIES):  # a cluster that makes topics when they are asked for needs a moment
-            topics = self._call("cannot be reached", self._consumer.list_topics, raw, PATIENCE).topics
-            count = len(topics[raw].partitions)
-            if count:
-                return count
-            time.sleep(IDLE)
-        raise BrokerError(f"the cluster has no topic {raw}; make it first")
+        topics = self._call("cannot be reached", self._consumer.list_topics, raw, PATIENCE).topics
+        if not topics[raw].partitions:
+            raise BrokerError(f"the cluster has no topic {raw}; make it first, and start the bridge again")
+        return len(topics[raw].partitions)
 
     def committed(self, partitions: int) -> dict[int, tuple[int, str]]:
         """How far each partition was committed, and by which state file."""
@@ -164,10 +157,7 @@ class KafkaLink:
         known = json.loads(str(kept))
         for part in source:
             if known[part] != source[part]:
-                raise InputError(
-                    f"the state file was begun with another {part}; its users could be drawn "
-                    "twice: go on as before, or begin a new topic with a new state file and group"
-                )
+                raise InputError(f"the state file was begun with another {part}; users would be drawn twice")
         return str(known["name"])
 
     def _start(self, number: int, committed: tuple[int, str] | None) -> int:
@@ -175,15 +165,10 @@ class KafkaLink:
         store, where = self._core.store, TopicPartition(self.cluster.raw, number)
         first, end = self._call("does not give offsets", self._consumer.get_watermark_offsets, where, PATIENCE)
         if committed is not None and committed[1] != self._file:
-            raise InputError(
-                f"partition {number} was read in this group with another state file; go on with that one, "
-                "because this one does not know what was drawn"
-            )
+            raise InputError(f"partition {number} was read with another state file, which knows what was drawn; use it")
         at, behind = (0 if committed is None else committed[0]), int(store.position(f"kafka:next:{number}") or 0)
         if at > behind:
-            raise InputError(
-                "the state file is older than what was published; go on with the newest one: see docs/operations.md"
-            )
+            raise InputError("the state file is older than what was published; go on with the newest one")
         if behind > end:
             raise InputError("the raw topic ends before what was released; was it made anew? Begin a new state file")
         self._next[number] = behind

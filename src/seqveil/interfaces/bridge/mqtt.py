@@ -1,12 +1,8 @@
 """The link to an MQTT broker: raw topics in, released topics out. Needs `paho-mqtt` (extra `mqtt`).
 
-A raw message is acknowledged only when its event was released durably and the broker has confirmed the release. Cut
-anywhere, the broker sends it again, and the same payload is published again. A message without a number of its own is
-known by its packet identifier and its user: one that comes again under both is the same event; in doubt that is
-assumed, because a second draw would tell more.
-
-The thread of the bridge works on the network too, so no state is shared. A message of an earlier connection is dropped:
-the broker sends it again.
+A raw message is acknowledged only when its event was released durably and the broker has confirmed the release; cut
+anywhere, the broker sends it again. One without a number of its own is known by its packet identifier and its user: in
+doubt it is the same event, because a second draw would tell more. The thread of the bridge works on the network too.
 """
 
 from __future__ import annotations
@@ -68,14 +64,8 @@ class Broker:
         ca: Path | None = None,
         cert: Path | None = None,
     ) -> Broker:
-        """The broker at `[mqtt[s]://][NAME@]HOST[:PORT]`, with MQTT's own ports by default.
-
-        `ca`, a certificate in place of the system's, and `cert`, the bridge's own with its key, ask for TLS.
-
-        >>> made = Broker.at("bridge@10.0.0.1")
-        >>> made.host, made.port, made.username
-        ('10.0.0.1', 1883, 'bridge')
-        """
+        """The broker there, with MQTT's own ports by default; `ca`, in place of the system's certificates, and `cert`,
+        the bridge's own with its key, ask for TLS."""
         expected = "expected the broker as [mqtt[s]://][NAME@]HOST[:PORT], without a password"
         try:
             parts = urlsplit(address if "://" in address else f"mqtt://{address}")
@@ -95,20 +85,13 @@ class Broker:
                 tls.load_cert_chain(cert, password=lambda: b"")  # never ask at the terminal
         except (OSError, ValueError):
             names = ", ".join(path.name for path in (ca, cert) if path is not None)
-            raise InputError(
-                f"{names}: cannot be used for TLS; expected PEM files, the key without a password"
-            ) from None
+            raise InputError(f"{names}: cannot be used for TLS; expected PEM files, without a password") from None
         return cls(host, port or 8883, client_id, parts.username, password, tls)
 
 
 @dataclass(frozen=True)
 class Topics:
-    """Where raw events come from and releases go to; each pattern has `{user}` as one whole level.
-
-    >>> topics = Topics("home/{user}/raw", "released/{user}")
-    >>> topics.subscription, topics.user_of("home/ann/raw")
-    ('home/+/raw', 'ann')
-    """
+    """Where raw events come from and releases go to; each pattern has `{user}` as one whole level."""
 
     raw: str
     released: str
@@ -121,20 +104,12 @@ class Topics:
         for name, pattern in given.items():
             odd = any(sign in pattern.replace(USER, "", 1) for sign in "+#{}\0")
             if pattern.split("/").count(USER) != 1 or odd or pattern.startswith("$") or len(pattern.encode()) > 1024:
-                raise InputError(
-                    f"expected a {name} topic of at most 1024 bytes with {USER} as one level, without wildcards and no "
-                    f"$ at its start, as in {name}/{USER}"
-                )
+                raise InputError(f"expected a {name} topic as {name}/{USER}, without wildcards or $, at most 1 KiB")
         for (one, pattern), (other, against) in itertools.combinations(given.items(), 2):
             if _may_meet(pattern, against):
                 raise InputError(f"the {one} and {other} topics could be the same for some user; tell them apart")
         if self.discovery is not None and any(_may_meet(self.raw, topic) for topic in self.discovery.topics):
             raise InputError("the raw topics could be those of discovery; tell them apart")
-
-    @property
-    def subscription(self) -> str:
-        """The topic filter that takes in the raw events of all users."""
-        return self.raw.replace(USER, "+")
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
@@ -158,16 +133,13 @@ Kind = Literal["release", "report", "clearing", "announcement"]  # of a message 
 
 
 class MqttLink:
-    """One client of the broker, whose session outlives it. One thread does everything; `stop` is for any.
-
-    Payloads that are seqveil's `own` must not be retained; of others the broker may keep the latest.
-    """
+    """One client of the broker, whose session outlives it."""
 
     name, nobody = "mqtt", "topic"
     slotted, certain = True, False
 
-    def __init__(self, broker: Broker, topics: Topics, own: bool = True) -> None:
-        self.broker, self.topics, self._own = broker, topics, own
+    def __init__(self, broker: Broker, topics: Topics) -> None:
+        self.broker, self.topics = broker, topics
         self._core: Core
         self._connection = 0  # changes whenever the connection is lost
         self._since, self._short = 0.0, 0  # when it came up; connections in a row that were short
@@ -199,6 +171,7 @@ class MqttLink:
     def close(self) -> None:
         """Say goodbye, which keeps the session at the broker."""
         self._client.disconnect()
+        del self._client  # which closes all that it has
 
     def stop(self) -> None:
         """Finish what was accepted and end; may be called from a signal handler."""
@@ -304,8 +277,8 @@ class MqttLink:
         self._core.log("connected", {"session": "resumed" if flags.session_present else "new"})
         # of seqveil's own payloads the retain flag as the device set it, to refuse them. Else it says that the
         # broker had kept the message, which comes at every connection
-        options = SubscribeOptions(qos=1, noLocal=True, retainAsPublished=self._own)
-        client.subscribe(self.topics.subscription, options=options)
+        options = SubscribeOptions(qos=1, noLocal=True, retainAsPublished=self._core.payloads.form.own)
+        client.subscribe(self.topics.raw.replace(USER, "+"), options=options)
 
     def _on_disconnect(self, client: paho.Client, data: Any, flags: Any, reason: Any, properties: Any) -> None:
         self._connection += 1
@@ -313,9 +286,7 @@ class MqttLink:
         if self._short == MANY:  # not every broker says why it ends a connection
             self._core.log("warning", {"reason": "connections end soon; does another client use this client id?"})
         if reason.value == TAKEN_OVER:
-            raise BrokerError(
-                "another client has taken this client id over; give each bridge a state file with a name of its own"
-            )
+            raise BrokerError("another client uses this client id; give each bridge a state file of another name")
         self._core.log("disconnected", {"reason": str(reason)})
 
     def _on_subscribe(self, client: paho.Client, data: Any, mid: int, reasons: Any, properties: Any) -> None:
@@ -327,7 +298,6 @@ class MqttLink:
         if self._deadline is not None:
             return  # not acknowledged, so it comes again next time
         if not came.qos:
-            self._core.counts.unreliable += 1
             self._core.warn("messages at QoS 0 may get lost on the way; devices should publish with QoS 1")
             if len(self._waiting) >= MOST:
                 self._core.count(Refusal("load"))
@@ -354,6 +324,3 @@ class MqttLink:
         message.waits -= 1
         if refused is not None:
             self._core.warn(f"the broker refuses a {kind} ({refused}); check its ACL")
-        elif kind == "clearing":
-            self._core.counts.cleared += 1
-            self._core.warn("a retained raw message was taken off the broker; devices must publish without retain")

@@ -10,22 +10,18 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from seqveil.core.alphabet import Grid
 from seqveil.core.errors import InputError
 from seqveil.core.geography import Cells
 from seqveil.core.times import check_clock, seconds
-from seqveil.engine.batches import encode_path
 from seqveil.engine.stream import UNKNOWN, Terms
 from seqveil.interfaces.events import Wording, from_json
 
 MOST_BYTES = 64 << 10  # of a raw payload
 MOST_NAME = 256  # bytes of a user's name
 MOST_SEQ = 2**62
-METRES = 111_320.0  # of a degree of latitude
 
 REASONS = {
     "retained": "raw data must not be retained; publish it without the retain flag",
@@ -34,7 +30,7 @@ REASONS = {
     "size": f"the payload is longer than {MOST_BYTES} bytes",
     "json": "the payload is not a JSON object whose members each have a name of their own",
     "seq": "expected seq to be a whole number that counts from 0",
-    "shape": "expected value; where releases are batches, the list of its values",
+    "shape": "expected value",
     "member": "the payload has no member where the bridge was to look for the value",
     "time": "expected time, in seconds, in ms, µs or ns since 1970, or as ISO 8601 text, at most a day ahead of now",
     "late": "an event of this time or a later one came before; each event of a user needs a later time",
@@ -94,7 +90,7 @@ class Form:
     @classmethod
     def parse(cls, text: str) -> Form:
         """The form that is called so: seqveil, value, owntracks, or json:PATH, with @PATH of the time behind it."""
-        known = {"seqveil": cls(), "value": cls("value"), "owntracks": cls("owntracks", ("lat",), ("tst",))}
+        known = {"seqveil": cls(), "value": cls("value"), "owntracks": cls("owntracks", (), ("tst",))}
         name, _, paths = text.partition(":")
         if text in known:
             return known[text]
@@ -117,7 +113,7 @@ class PayloadEvent:
 
     user: str = field(repr=False)
     seq: int | None  # None where the bridge is to number it
-    codes: tuple[int, ...] = field(repr=False)  # one, or those of a batch
+    code: int = field(repr=False)
     time: float = 0.0
     stamp: float | None = None  # the time that a payload without a number brings, by which events are distinguished
     ident: str | None = None  # what its source calls it, and its user; None: it cannot come again
@@ -131,29 +127,24 @@ class Payloads:
     >>> from seqveil.core.model import MarkovModel
     >>> from seqveil.engine.policy import Policy
     >>> setting = Policy(epsilon=1.0).on(MarkovModel.fit([["a", "b", "a"]]))
-    >>> payloads = Payloads(setting)
-    >>> event = payloads.read("ann", b'{"seq": 3, "value": "b"}')
-    >>> event.codes, payloads.write(3, [0], 1.0, (0,), event)
-    ((1,), b'{"seq":3,"value":"a","epsilon":1.0}')
     >>> door = Payloads(setting, Form.parse("json:door.contact"))
     >>> event = door.read("ann", b'{"door": {"contact": "b"}, "battery": 88}')
-    >>> event.codes, door.write(3, [0], 1.0, (0,), event)
-    ((1,), b'{"door":{"contact":"a"},"seqveil":{"seq":3,"epsilon":1.0}}')
+    >>> event.code, door.write(3, 0, 1.0, event)
+    (1, b'{"door":{"contact":"a"},"seqveil":{"seq":3,"epsilon":1.0}}')
     """
 
     def __init__(self, setting: Terms, form: Form | None = None) -> None:
         self.setting, self.form = setting, form or Form()
         self._wording = Wording(setting.model.alphabet)
         self._wordy = any(type(value) is str for value in self._wording.shown)
-        self._cells = _Cells(setting) if self.form.kind == "owntracks" else None
-        if not self.form.own and setting.in_batches:
-            raise InputError("batches need seqveil's own payload; leave the batch out, or the form of the payload")
+        if self.form.kind == "owntracks" and not setting.model.alphabet.on_map:
+            raise InputError("OwnTracks' locations need a model of places on the map; fit one with --cell-metres")
+        if setting.in_batches:  # whose values devices would have to gather
+            name = setting.mechanism.name
+            raise InputError(f"{name} releases in batches, which no bridge takes; use another mechanism, or block")
 
     def read(self, user: str, payload: bytes, arrival: float = 0.0) -> PayloadEvent:
-        """The event in a payload; raises `Refusal`, and `NoEvent` where there is none.
-
-        The time of a payload without one is that of its arrival.
-        """
+        """The event in a payload, whose time is by default that of its arrival; raises `Refusal`, or `NoEvent`."""
         if len(payload) > MOST_BYTES:
             raise Refusal("size")
         if self.form.kind == "value":
@@ -166,115 +157,71 @@ class Payloads:
             raise Refusal("json")
         if self.form.own:
             return self._own(user, content, arrival)
-        if self._cells is not None and content.get("_type") != "location":
+        if self.form.kind != "owntracks":
+            value = _at(content, self.form.path)
+        elif content.get("_type") == "location":
+            value = [_at(content, ("lat",)), _at(content, ("lon",))]
+        else:
             raise NoEvent
-        codes = self._encoded([self._cells.value(content) if self._cells else _at(content, self.form.path)])
+        code = self._code(value)
         if self.form.time is None:
-            return PayloadEvent(user, None, codes, arrival)
+            return PayloadEvent(user, None, code, arrival)
         stamp = _stamp(None, _at(content, self.form.time, "time"))
-        return PayloadEvent(user, None, codes, stamp, stamp)
+        return PayloadEvent(user, None, code, stamp, stamp)
 
     def _own(self, user: str, content: dict[str, Any], arrival: float) -> PayloadEvent:
-        seq, values = content.get("seq"), content.get("value")
+        seq = content.get("seq")
         if "seq" in content and (type(seq) is not int or not 0 <= seq < MOST_SEQ):
             raise Refusal("seq")
-        if not self.setting.in_batches:
-            values = [values]
-        if "value" not in content or type(values) is not list or not 1 <= len(values) <= self.setting.batch:
+        if "value" not in content:
             raise Refusal("shape", seq)
         time = _stamp(seq, content["time"]) if self.setting.timed and "time" in content else arrival
-        return PayloadEvent(user, seq, self._encoded(values), time)
+        return PayloadEvent(user, seq, self._code(content["value"]), time)
 
-    def _encoded(self, values: list[Any]) -> tuple[int, ...]:
-        return tuple(self._wording.encode(values).tolist())
+    def _code(self, value: Any) -> int:
+        return int(self._wording.encode([value])[0])
 
-    def _plain(self, payload: bytes) -> tuple[int, ...]:
+    def _plain(self, payload: bytes) -> int:
         """The code of a bare value: the text where the alphabet has such a word, else what it is as JSON."""
         try:
-            found = self._encoded([payload.decode()]) if self._wordy else (UNKNOWN,)
-            return found if found != (UNKNOWN,) else self._encoded([from_json(payload)])
+            found = self._code(payload.decode()) if self._wordy else UNKNOWN
+            return self._code(from_json(payload)) if found == UNKNOWN else found
         except ValueError:
-            return (UNKNOWN,)
+            return UNKNOWN
 
-    def write(
-        self, seq: int, codes: Sequence[int], epsilon: float, path: tuple[int, ...] | None, event: PayloadEvent
-    ) -> bytes:
-        """The release of one event; without a path nothing was released.
-
-        Of the raw event it has the user, and the time that its payload brought or that its slot begins at.
-        """
-        words = None if path is None else [self._wording.shown[code] for code in codes]
+    def write(self, seq: int, code: int, epsilon: float, event: PayloadEvent) -> bytes:
+        """The release of one event, nothing for a code below 0; of the raw event it has the user and the time."""
         used = None if self.setting.unbounded else epsilon  # null: nothing is promised about the whole sequence
         account: dict[str, Any] = {"seq": seq, "epsilon": used}
         if event.slot is not None:
             account["slot"] = int(event.slot) if event.slot.is_integer() else event.slot
-        value = words[0] if words else None
+        value = self._wording.shown[code] if code >= 0 else None
         if self.form.kind == "value":
-            return b"" if words is None else value.encode() if type(value) is str else as_json(value)
-        if self._cells is not None:
-            return as_json(self._cells.location(codes[0] if words else None, event) | {"seqveil": account})
+            return b"" if code < 0 else value.encode() if type(value) is str else as_json(value)
+        if self.form.kind == "owntracks":
+            return as_json(self._location(value, event) | {"seqveil": account})
         if self.form.kind == "json":
             shape: Any = value
             for member in reversed(self.form.path):
                 shape = {member: shape}
             return as_json(shape | {"seqveil": account})
-        if not self.setting.in_batches:
-            return as_json({"seq": seq, "value": value, "epsilon": used})
-        turns = None if path is None else encode_path(path)
-        return as_json({"seq": seq, "values": words, "epsilon": used, "path": turns})
+        return as_json({"seq": seq, "value": value, "epsilon": used})
 
-
-class _Cells:
-    """Locations of OwnTracks as symbols: cells of the map, places, or cells of a grid of longitude (x) and latitude."""
-
-    def __init__(self, setting: Terms) -> None:
-        alphabet = setting.model.alphabet
-        degrees = isinstance(alphabet, Grid) and max(abs(alphabet.x.edges)) <= 180 and max(abs(alphabet.y.edges)) <= 90
-        if not (alphabet.on_map or degrees):
-            raise InputError(
-                "OwnTracks' locations need a model of places, fitted with --latitude and --longitude, or over a Grid "
-                "of longitude (x) and latitude (y) in degrees; fit one"
-            )
-        self._alphabet = alphabet
-
-    def value(self, content: dict[str, Any]) -> list[Any]:
-        """The value of a location, in the order of the alphabet."""
-        lat, lon = _at(content, ("lat",)), _at(content, ("lon",))
-        return [lat, lon] if self._alphabet.on_map else [lon, lat]
-
-    def location(self, code: int | None, event: PayloadEvent) -> dict[str, Any]:
+    def _location(self, centre: list[float] | None, event: PayloadEvent) -> dict[str, Any]:
         """A location that OwnTracks' apps show: the middle of the cell, with the reach of the cell as its accuracy."""
         stamp = event.stamp if event.slot is None else event.slot
         when = {} if stamp is None else {"tst": int(stamp)}
-        if code is None:
+        if centre is None:
             return {"_type": "nothing", **when}
-        symbols = self._alphabet
-        assert symbols.points is not None
-        first, second = symbols.points[code].tolist()
-        lat, lon = (first, second) if symbols.on_map else (second, first)
-        place = {"_type": "location", "tid": event.user[-2:], "lat": lat, "lon": lon}
-        if isinstance(symbols, Grid):
-            ix, iy = divmod(code, symbols.y.n)
-            wide = (symbols.x.edges[ix + 1] - symbols.x.edges[ix]) * math.cos(math.radians(lat))
-            high = symbols.y.edges[iy + 1] - symbols.y.edges[iy]
-            place["acc"] = math.ceil(math.hypot(wide, high) * METRES / 2)
-        elif isinstance(symbols, Cells):
-            place["acc"] = math.ceil(symbols.metres / math.sqrt(2.0))
-        return place | when
+        cells = self.setting.model.alphabet
+        assert isinstance(cells, Cells)
+        place = {"_type": "location", "tid": event.user[-2:], "lat": centre[0], "lon": centre[1]}
+        return place | {"acc": math.ceil(cells.metres / math.sqrt(2.0))} | when
 
 
 class Discovery:
-    """Home Assistant's MQTT discovery: one retained message for each user, and the released entity appears by itself.
-
-    What is released and its account (number and ε, as attributes) come from the released topic; no other is needed.
-
-    >>> discovery = Discovery("homeassistant", Form.parse("value"))
-    >>> topic, _ = discovery.announcement("hall motion", "released/hall motion")
-    >>> topic.startswith("homeassistant/sensor/seqveil_hall_motion_"), discovery.announcement("hall motion", "x")
-    (True, None)
-
-    The prefix is Home Assistant's own, `homeassistant` unless it was changed there.
-    """
+    """Home Assistant's MQTT discovery: one retained message for each user, and the released entity appears by itself,
+    with its number and ε as attributes."""
 
     def __init__(self, prefix: str, form: Form) -> None:
         if not prefix or prefix.startswith("$") or any(sign in prefix for sign in "+#{}\0"):

@@ -1,10 +1,9 @@
 """Slots of time in a bridge: one release for each slot of every stream, whether something happened in it or not.
 
-The model says how long slots are; the bridge's own clock decides in which slot a message is. When a slot ends, one
-symbol of each stream is released: that of the slot's messages, or where there are none the symbol `nothing` among
-names, and among numbers and places the value before. All streams of a slot are released in one transaction with the
-number of the slot, so a slot is drawn once, whatever is cut. Slots that ended while nobody was there are drawn one by
-one as unknown values, or with `gaps="skip"` given up; the last one is published again, byte for byte.
+The bridge's own clock decides in which slot a message is. When a slot ends, one symbol of each stream is released: that
+of the slot's messages, or where there are none `nothing` among names, and the value before among numbers and places.
+All streams of a slot are released in one transaction with the number of the slot, so a slot is drawn once, whatever is
+cut. Slots that ended while nobody was there are drawn as unknown values, or with `gaps="skip"` given up.
 """
 
 from __future__ import annotations
@@ -24,19 +23,10 @@ from seqveil.interfaces.bridge.payloads import PayloadEvent, Payloads, Refusal
 if TYPE_CHECKING:
     from seqveil.interfaces.bridge.core import Core, Message, Outcome
 
-NO_MEAN = (
-    "the bridge knows the cell of a value and not the value, so it has no mean; fit with --slot last or --slot most"
-)
+NO_MEAN = "the bridge knows cells of values alone, which have no mean; fit with --slot last or --slot most"
 NO_SLOTS = "the state file was begun without slots of time; begin a new one, which spends anew"
 NUMBERED = "the state file was begun in slots of time, which bring no numbers; go on without --payload seqveil"
-WENT_BACK = (
-    "the clock is behind the last slot that was drawn, and nothing is released until it has caught up; set the clock, "
-    "and do not begin a new state file, which would spend anew"
-)
-MANY_ENDED = (
-    "several slots have ended since the last one that was drawn; they are drawn now, each at its ε, or given up with "
-    "--gaps skip. If that is because the clock jumped ahead, stop the bridge and set the clock first"
-)
+WENT_BACK = "the clock is behind the last slot that was drawn, and nothing is released until it catches up; set it"
 LEEWAY = 1.0  # seconds that a clock may be set back and nobody need know
 HELD = 8  # messages that are left with the broker until their slot ends; it may send no more than some 20 before
 
@@ -97,10 +87,7 @@ class SlotStreams:
         return max(0.0, self._begin(self._last + 2) - self._clock())
 
     def take(self, message: Message, event: PayloadEvent) -> None:
-        """Count a message in the slot of now, which it waits for, unless it was counted in one that was drawn.
-
-        Raises `Refusal` for one whose payload says that it is no newer than one before it.
-        """
+        """Count a message in the slot of now, which it waits for, unless it was counted in one that was drawn."""
         if self._core.numbers.of(event) is not None:
             return
         slot = max(self._now(), self._last + 1)
@@ -119,13 +106,13 @@ class SlotStreams:
 
     def state(self, event: PayloadEvent) -> None:
         """Take a message that the broker had kept for what is the case; it begins no stream."""
-        self._values.setdefault(event.user, event.codes[0])
+        self._values.setdefault(event.user, event.code)
 
     def repeated(self) -> list[tuple[str, Outcome]]:
         """The releases of the last slot once more: it is not known that all of them were published."""
         begin = self._begin(self._last)
         begun = [user for user in sorted(self._next) if self._next[user]]
-        events = [PayloadEvent(user, self._next[user] - 1, (UNKNOWN,), begin, slot=begin) for user in begun]
+        events = [PayloadEvent(user, self._next[user] - 1, UNKNOWN, begin, slot=begin) for user in begun]
         return list(zip(begun, self._core.release(events), strict=True))
 
     def draw(self) -> list[tuple[str, Outcome]]:
@@ -133,8 +120,6 @@ class SlotStreams:
         ended = self._now() - 1
         if self.remaining - self._slots.seconds > LEEWAY:
             self._core.warn(WENT_BACK)
-        if ended > self._last + 1:
-            self._core.warn(MANY_ENDED)
         if ended <= self._last:
             return []
         slot = min(self._last + self._skips + 1, ended)
@@ -146,10 +131,10 @@ class SlotStreams:
         users = [user for user in sorted(self._next) if self._next[user] or user in came]
         begin, missed, events = self._begin(slot), slot - self._last - 1, []
         for user in users:
-            own = [event.codes[0] for event in came.get(user, ())]
+            own = [event.code for event in came.get(user, ())]
             code = self._code(user, own) if own or slot >= self._since else UNKNOWN
             seq = self._next[user] + missed if self._next[user] else 0
-            events.append(PayloadEvent(user, seq, (code,), begin, slot=begin))
+            events.append(PayloadEvent(user, seq, code, begin, slot=begin))
         for event in events:
             for each in came.get(event.user, ()):
                 if each.ident is not None:

@@ -102,11 +102,11 @@ def mqtt(
 ) -> None:
     """Release what devices publish; the released value of each event is drawn once.
 
-    That holds across crashes and redeliveries. In: {"seq": 0, "value": V}; if the policy uses batches, V is the list of
-    the batch's values. Out: {"seq", "value", "epsilon"}. With --payload it reads what OwnTracks, Zigbee2MQTT and Home
-    Assistant publish, and publishes a message of the same form with the released value. Nothing else of the raw message
-    is passed on, except OwnTracks' time (with time slots, the slot's). With such payloads and a model fitted to time
-    slots (fit --every-seconds), it makes one release for each slot: see docs/bridges.md.
+    That holds across crashes and redeliveries. In: {"seq": 0, "value": V}. Out: {"seq", "value", "epsilon"}. With
+    --payload it reads what OwnTracks, Zigbee2MQTT and Home Assistant publish, and publishes a message of the same form
+    with the released value. Nothing else of the raw message is passed on, except OwnTracks' time (with time slots, the
+    slot's). With such payloads and a model fitted to time slots (fit --every-seconds), it makes one release for each
+    slot: see docs/bridges.md.
 
     Ctrl-C stops the bridge after it has finished the events it has accepted. The log, one JSON object per line on
     standard error, names no user and no value.
@@ -120,11 +120,10 @@ def mqtt(
     # the broker queues under the client's name, which like the state file is to be kept and used once
     reached = Broker.at(broker, f"seqveil-{kept.state.stem}", _password(password_file, "@" in broker), ca, cert)
     payloads = kept.payloads()
-    form = payloads.form
-    topics = Topics(raw, released, errors, None if discovery is None else Discovery(discovery, form))
+    topics = Topics(raw, released, errors, None if discovery is None else Discovery(discovery, payloads.form))
     if reached.tls is None and not is_loopback(reached.host):
         log("warning", "warning", reason="raw data crosses the network unencrypted; use --broker mqtts://…")
-    kept.work(payloads, MqttLink(reached, topics, form.own), tls=reached.tls is not None)
+    kept.work(payloads, MqttLink(reached, topics), tls=reached.tls is not None)
 
 
 def _password(file: Path | None, named: bool) -> str | None:

@@ -44,14 +44,13 @@ class ServeOptions:
     tls_cert: Path | None = o.opt("FILE", "Certificate chain (PEM).")
     tls_key: Path | None = o.opt("FILE", "Its private key (PEM).")
     insecure: bool = o.switch("Serve a network address without TLS: a proxy in front provides it.")
-    rate: float = o.opt("N", "Limit in events per second for tokens without a limit of their own.", default=100_000.0)
 
     def check(self) -> None:
         """Refuse to serve in a way that lets strangers in or raw symbols out."""
         from seqveil.interfaces.client import is_loopback  # with a model and all, which other commands do not need
 
-        if not 0 <= self.port < 1 << 16 or not 0 < self.rate < float("inf"):
-            raise InputError("expected --port from 0 to 65535 and --rate above 0; see serve --help")
+        if not 0 <= self.port < 1 << 16:
+            raise InputError("expected --port from 0 to 65535; see serve --help")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise InputError("TLS needs both --tls-cert and --tls-key")
         if self.tokens is not None and self.no_auth:
@@ -100,7 +99,7 @@ def _serve(
         serve(Policy.load(policy).on(MarkovModel.load(model)), state, options)
 
 
-SHOWN = ("id", "scopes", "user", "rate", "created")  # of a token
+SHOWN = ("id", "scopes", "user", "created")  # of a token
 TokenFile = Annotated[Path, typer.Argument(metavar="FILE", help="The file of tokens.")]
 
 token = typer.Typer(
@@ -120,7 +119,6 @@ def add(
         ),
     ],
     user: str | None = o.opt("PATTERN", "The user it is for; end it with * for all users whose names begin that way."),
-    rate: float | None = o.opt("N", "Events per second  [default: the service's]"),
     json: o.Json = False,
 ) -> None:
     """Create a token and print it once; the file stores only its hash.
@@ -129,7 +127,7 @@ def add(
     """
     from seqveil.interfaces.service import tokens as kept
 
-    made, secret = kept.add(file, scope, user, rate)
+    made, secret = kept.add(file, scope, user)
     show(_token_facts(made) | {"token": secret} if json else secret, json)
 
 

@@ -54,7 +54,7 @@ class Service:
     def __init__(self, store: CodeStreams, options: ServeOptions, limits: Limits | None = None) -> None:
         self.store, self.setting, self._limits = store, store.setting, limits or Limits()
         self.wording = Wording(self.setting.model.alphabet, options.on_unknown)  # type: ignore[arg-type]
-        self._guard = Guard(None if options.tokens is None else Keyring(options.tokens), options.rate, self._limits)
+        self._guard = Guard(None if options.tokens is None else Keyring(options.tokens), self._limits)
         self._writer = ReleaseWriter(store, self._limits.events, self._limits.linger)
         self._metrics = Metrics(store, self._limits.figures, lambda: self._writer.waiting)
         self._reading, self._rested = asyncio.Lock(), 0.0  # one reader at a time, and when the next one may begin
@@ -126,8 +126,8 @@ class Service:
         sent = messages.sent_events(body, self.setting.batch if batches else None)
         self._check(sent, token)
         times = self._times(sent.times) if self.setting.timed else None
-        left_out = await run_in_threadpool(self._left_out, sent) if self.store.gaps == "skip" else 0
-        self._guard.charge(token, len(sent.users), paid=1, left_out=left_out)
+        if self.store.gaps == "skip":
+            await run_in_threadpool(self._check_gaps, sent)
         encode = self.wording.encode
         raw: list[Any] = [encode(values) for values in sent.values] if batches else encode(sent.values).tolist()
         made = await self._written(EventJob(sent.users, sent.seqs, raw, times))
@@ -150,8 +150,7 @@ class Service:
         """The times of events; refuse what is no time, and what no honest clock of now shows."""
         window = self.setting.budget.seconds
         if None in times:
-            why = "the budget being per seconds" if window is not None else "secrets following the clock"
-            raise Problem.malformed(f"a time, {why}", times.index(None))
+            raise Problem.malformed("a time, which the policy counts by", times.index(None))
         try:
             stamps = seconds(times)
             check_clock(stamps)
@@ -162,12 +161,10 @@ class Service:
             raise Problem("malformed", str(error), **place) from None
         return times
 
-    def _left_out(self, sent: SentEvents) -> int:
-        """How many numbers these events leave out: each counts as an event for the rate.
-
-        An event that leaves out more than it may is refused for it, and costs what any other does. With declared
-        secrets each number takes the one writer about a millisecond, and everyone else waits.
-        """
+    def _check_gaps(self, sent: SentEvents) -> None:
+        """Refuse events that together leave out more numbers than one may: with declared secrets each number takes the
+        one writer about a millisecond, and everyone else waits. Of an event that leaves out more by itself the store
+        says so."""
         names = list(dict.fromkeys(sent.users))
         ahead, total = dict(zip(names, self.store.next_seqs(names).tolist(), strict=True)), 0
         for user, seq in zip(sent.users, sent.seqs, strict=True):
@@ -177,7 +174,6 @@ class Service:
         most = MOST_SKIPPED if self.setting.trackers is None else MOST_WATCHED
         if total > most:
             raise Problem("too-large", f"the events leave {total} numbers out, of at most {most} at once; check them")
-        return total
 
     async def _written(self, job: EventJob) -> Releases:
         """Have a job released, or say why it was not."""
@@ -212,7 +208,6 @@ class Service:
         since, limit = int(asked.get("since", 0)), int(asked.get("limit", 1000))
 
         def look() -> Response:
-            """The account and releases of the user as stored."""
             found = self.store.account(call.user)
             if found is None:
                 raise NoSuchUser
@@ -264,10 +259,7 @@ class Service:
 
 
 def _query(call: HttpCall, known: dict[str, int]) -> dict[str, str]:
-    """What the query says: whole numbers up to so much.
-
-    Refuses what would be passed over: a name that is misspelled, and one that stands twice.
-    """
+    """What the query says: whole numbers up to so much. A name that is misspelled or stands twice is refused."""
     pairs = call.request.query_params.multi_items()
     given = dict(pairs)
     if not given.keys() <= known.keys() or len(given) < len(pairs):

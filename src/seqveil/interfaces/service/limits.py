@@ -34,8 +34,6 @@ HEAD = 32 << 10  # bytes of a request before its body
 PENALTY = 2.0  # seconds until a refusal, or whoever breaks these rules would be back at once
 DRAIN = 2.0  # seconds for the rest of a body that was answered before it had come
 BARE = b"HTTP/1.1 %b\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
-BURST = 2.0  # seconds of its rate that somebody may use at once
-MOST_KNOWN = 10_000  # addresses that are remembered
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ class Limits:
     one_address: int = 256  # the same, whatever the tokens
     connections: int = 2000
     connections_of_one: int = 1000  # from one address
-    strangers: float = 100.0  # requests a second without a token, from one address; more are answered slowly
+    strangers: int = 100  # requests a second without a token, from one address; more are answered slowly
     request: float = 10.0  # for a body to come, and again for its release
     connection: float = 30.0  # in which a connection must bring a request to its end
     linger: float = 0.0005  # that a transaction waits for more events
@@ -182,48 +180,21 @@ class Connection(HttpToolsProtocol):
         self._end_after(DRAIN)
 
 
-class Bucket:
-    """An allowance that fills at `rate` a second up to two seconds' worth; what costs more than is in it may still go
-    once it is full, and is paid back before anything else goes.
-
-    >>> bucket = Bucket(rate=2.0, now=0.0)
-    >>> bucket.take(3, now=0.0), bucket.take(3, now=0.0), bucket.take(3, now=1.0), bucket.take(9, now=3.0)
-    (0.0, 1.0, 0.0, 0.0)
-    >>> bucket.take(1, now=3.0)
-    3.0
-    """
-
-    def __init__(self, rate: float, now: float) -> None:
-        self.rate, self.burst, self._at = rate, max(1.0, rate * BURST), now
-        self._level = self.burst
-
-    def take(self, cost: float, now: float, paid: float = 0.0) -> float:
-        """Take the cost out and return 0, or take nothing and return the seconds to wait; what was paid a moment ago
-        for the same thing counts as if it were there."""
-        self._level, self._at = min(self.burst, self._level + (now - self._at) * self.rate), now
-        short = min(cost, self.burst - paid) - self._level
-        if short > 0:
-            return short / self.rate
-        self._level -= cost
-        return 0.0
-
-
 class Guard:
-    """Lets callers in: those with a token of the ring, or where there is none those on this machine. A token that says
-    nothing else may send `rate` events a second."""
+    """Lets callers in: those with a token of the ring, or where there is none those on this machine."""
 
-    def __init__(self, ring: Keyring | None, rate: float, limits: Limits) -> None:
-        self._ring, self._rate, self._limits = ring, rate, limits
-        self._buckets: dict[str, Bucket] = {}
-        self._strangers: dict[str, Bucket] = {}
+    def __init__(self, ring: Keyring | None, limits: Limits) -> None:
+        self._ring, self._limits = ring, limits
+        self._second, self._strangers = 0, Counter[str]()  # requests without a good token in it, by address
         self._busy: Counter[tuple[str, str]] = Counter()  # requests in progress of each token and each address
 
     async def slow_down(self, address: str) -> None:
         """Let a request without a good token wait where more of them come from its address than are let through."""
-        now = time.monotonic()
-        if len(self._strangers) >= MOST_KNOWN:
-            self._strangers.clear()
-        if self._strangers.setdefault(address, Bucket(self._limits.strangers, now)).take(1, now):
+        second = int(time.monotonic())
+        if second != self._second:
+            self._second, self._strangers = second, Counter()
+        self._strangers[address] += 1
+        if self._strangers[address] > self._limits.strangers:
             await asyncio.sleep(PENALTY)
 
     def admit(self, request: Request, scope: str) -> Token:
@@ -231,7 +202,6 @@ class Guard:
         token = self._token_of(request)
         if not token.may(scope):
             raise Problem("forbidden", f"expected a token with the scope {scope}")
-        self.charge(token, 1)
         return token
 
     def _token_of(self, request: Request) -> Token:
@@ -275,22 +245,3 @@ class Guard:
                 self._busy[who] -= 1
                 if not self._busy[who]:
                     del self._busy[who]
-
-    def charge(self, token: Token, events: int, paid: int = 0, left_out: int = 0) -> None:
-        """Charge a token for so many events, of which some are paid for, and for the numbers they leave out, or refuse
-        with the time to wait.
-
-        More events than it may ever send at once are refused with how many that is. Numbers left out may be more than
-        that: they are paid back before anything else goes.
-        """
-        now, rate = time.monotonic(), token.rate or self._rate
-        bucket = self._buckets.get(token.id)
-        if bucket is None or bucket.rate != rate:
-            bucket = self._buckets[token.id] = Bucket(rate, now)
-        if events > bucket.burst:
-            most = int(bucket.burst)
-            detail = f"this token may send {rate:g} events a second, so at most {most} at once; send fewer"
-            raise Problem("too-large", detail, most=most)
-        wait = bucket.take(events - paid + left_out, now, paid)
-        if wait:
-            raise Problem("too-many", f"this token may send {rate:g} events a second; wait", wait=wait)

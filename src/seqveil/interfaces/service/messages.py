@@ -65,9 +65,9 @@ _STATUS = {NOTHING: "withheld", WITHHELD: "withheld", GAP: "given-up", EARLIER: 
 
 
 class Problem(Exception):
-    """A refusal. `reason` is a key of REASONS; `members` go into the answer beside the standard ones."""
+    """A refusal. `reason` is a key of REASONS; `wait` is in seconds; `members` stand beside the standard ones."""
 
-    def __init__(self, reason: str, detail: str, *, wait: float | None = None, **members: Any) -> None:
+    def __init__(self, reason: str, detail: str, *, wait: int | None = None, **members: Any) -> None:
         super().__init__(detail)
         self.reason, self._wait, self._members = reason, wait, members
 
@@ -82,7 +82,7 @@ class Problem(Exception):
         """The refusal as a response."""
         status, title = REASONS[self.reason]
         content = {"type": f"urn:problem:seqveil:{self.reason}", "title": title, "status": status, "detail": str(self)}
-        headers = {} if self._wait is None else {"Retry-After": str(max(1, math.ceil(self._wait)))}
+        headers = {} if self._wait is None else {"Retry-After": str(self._wait)}
         if status == 401:
             headers["WWW-Authenticate"] = 'Bearer realm="seqveil"'
         return Response(json.dumps(content | self._members), status, headers, "application/problem+json")
@@ -136,11 +136,7 @@ class SentEvents(NamedTuple):
 
 
 def sent_events(content: bytes, batch: int | None) -> SentEvents:
-    """The events in a body; `batch` is how many values an event has at most, where releases are batches.
-
-    >>> sent_events(b'{"events": [{"user": "ann", "seq": 0, "value": "news"}]}', None).values
-    ['news']
-    """
+    """The events in a body; `batch` is how many values an event has at most, where releases are batches."""
     try:
         body = from_json(content)
     except ValueError:
@@ -177,11 +173,7 @@ def _expected(event: Any, batch: int | None) -> str | None:
 
 
 def is_user(value: object) -> bool:
-    """Whether this can be a user.
-
-    >>> is_user("ann"), is_user("ann\\n"), is_user(7)
-    (True, False, False)
-    """
+    """Whether this can be a user."""
     return type(value) is str and _NAME.fullmatch(value) is not None
 
 
@@ -209,10 +201,8 @@ def released(users: Sequence[str], made: Releases, wording: Wording) -> Response
 def user_of(
     account: Account, stored: Sequence[Stored], since: int, limit: int, wording: Wording, terms: Terms
 ) -> Response:
-    """A user's account and releases for a receiver, at most `limit` of them; `stored` may have one more.
-
-    `terms` are the store's own, on which releases are made: without a key they promise less than the policy asks for.
-    """
+    """A user's account and releases for a receiver, at most `limit` of them; `stored` may have one more. The terms are
+    the store's: without a key they promise less than the policy asks for."""
     rows = [wording.stored(each, terms) for each in stored[:limit]]
     following = rows[-1]["seq"] + 1 if rows else since
     secrets = [vars(each) for each in account.secrets]
@@ -222,16 +212,12 @@ def user_of(
 
 
 def answer(content: Any) -> Response:
-    """An answer in JSON."""
+    """An answer in JSON, which has no infinite numbers."""
     return Response(json.dumps(content, allow_nan=False, separators=(",", ":")), media_type="application/json")
 
 
 def _plain(value: Any) -> Any:
-    """A public figure, or many of them, as JSON has them; infinite ones as text.
-
-    >>> _plain((1.5, float("-inf")))
-    [1.5, '-inf']
-    """
+    """A public figure, or many of them, as JSON has them; infinite ones as text."""
     if isinstance(value, Mapping):
         return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

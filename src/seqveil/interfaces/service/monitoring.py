@@ -1,7 +1,4 @@
-"""What an operator sees of requests: Prometheus metrics and log lines. Neither holds a user, a token or a value.
-
-Labels of metrics are routes, statuses and reasons.
-"""
+"""What an operator sees of requests: Prometheus metrics and log lines. Neither holds a user, a token or a value."""
 
 from __future__ import annotations
 
@@ -59,8 +56,6 @@ class Metrics:
         labels = ["method", "route", "status"]
         about = "seqveil_request_seconds", "Time from the first byte to the answer."
         self._latency = Histogram(*about, labels, buckets=SECONDS, **shared)
-        about = "seqveil_request_events", "Events in a request to release."
-        self._group = Histogram(*about, buckets=(1, 10, 100, 1000, 10_000), **shared)
         about = "seqveil_waiting_events", "Events accepted and not yet on the disk."
         Gauge(*about, **shared).set_function(waiting)
         self._users = Gauge("seqveil_users", "Users with at least one event.", **shared)
@@ -78,7 +73,6 @@ class Metrics:
         self._latency.labels(method, call.route, str(status)).observe(seconds)
         facts: dict[str, object] = {"route": call.route, "status": status, "ms": round(1000 * seconds, 2)}
         if call.events:
-            self._group.observe(call.events)
             self._replays.inc(call.replayed)
             self._releases.inc(call.events - call.replayed)
             facts |= {"events": call.events, "replayed": call.replayed}

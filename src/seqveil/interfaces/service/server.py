@@ -46,7 +46,14 @@ def serve(setting: Terms, state: Path, options: ServeOptions) -> None:
         gc.freeze()  # what is loaded stays: looking through it for garbage would stop everything for tens of ms
         if setting.lasts:
             log("the promise ends", "warning", detail=setting.lasts)
-        _announce(options, listener.getsockname()[1])
+        host = f"[{options.host}]" if ":" in options.host else options.host
+        scheme = "http" if options.tls_cert is None else "https"
+        log("listening", url=f"{scheme}://{host}:{listener.getsockname()[1]}")
+        log(ARRIVAL)
+        if options.no_auth:
+            log("no tokens: whoever can reach this machine's loopback can release for any user", "warning")
+        if options.tls_cert is None and not is_loopback(options.host):
+            log("no TLS: raw symbols and tokens can be read on the network unless a proxy does it", "warning")
         server(service, options, limits).run(sockets=[listener])
 
 
@@ -75,9 +82,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=1024)
     except OSError as error:
-        raise InputError(
-            f"cannot listen on {host} port {port} ({error.strerror}); choose another with --port"
-        ) from None
+        raise InputError(f"cannot listen on {host} port {port} ({error.strerror}); choose another") from None
 
 
 def warm(setting: Terms) -> None:
@@ -96,14 +101,3 @@ def _check_certificate(options: ServeOptions) -> None:
     except OSError:
         both = f"{options.tls_cert.name}, {options.tls_key.name}"
         raise InputError(f"{both}: expected a certificate and its own key, as PEM without a passphrase") from None
-
-
-def _announce(options: ServeOptions, port: int) -> None:
-    scheme = "http" if options.tls_cert is None else "https"
-    host = f"[{options.host}]" if ":" in options.host else options.host
-    log("listening", url=f"{scheme}://{host}:{port}")
-    log(ARRIVAL)
-    if options.no_auth:
-        log("no tokens are asked for: whoever can reach this machine's loopback can release for any user", "warning")
-    if options.tls_cert is None and not is_loopback(options.host):
-        log("no TLS: raw symbols and tokens can be read on the network unless a proxy in front does it", "warning")

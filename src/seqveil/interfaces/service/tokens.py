@@ -1,7 +1,7 @@
 """Bearer tokens: who may do what for which users, in a small JSON file that holds hashes alone.
 
-A token is 32 random bytes, so SHA-256 is enough to store it: a slow, salted hash protects secrets that can be guessed,
-and 2**256 cannot. Whoever reads the file learns no token; whoever may write it may let anyone in.
+A token is 32 random bytes, which nobody guesses, so SHA-256 is enough to store it. Whoever reads the file learns no
+token; whoever may write it may let anyone in.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from seqveil.core.model import replacing
 from seqveil.interfaces.logs import log
 
 SCOPES = ("release", "read", "metrics", "admin")
-SLOWEST, FASTEST = 1e-6, 1e12  # events a second that a rate may be
 _NAMED = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 _NOBODY = hashlib.sha256(b"").hexdigest()
 
@@ -40,15 +39,10 @@ class Token:
     sha256: str
     scopes: str  # with spaces between
     user: str | None = None
-    rate: float | None = None
     created: str = ""  # in UTC
 
     def may(self, scope: str) -> bool:
-        """Whether the token has this scope; admin has all of them.
-
-        >>> Token("a", "", "read").may("read"), Token("a", "", "read").may("release")
-        (True, False)
-        """
+        """Whether the token has this scope; admin has all of them."""
         return bool({scope, "admin"} & set(self.scopes.split()))
 
     def covers(self, user: str) -> bool:
@@ -65,32 +59,18 @@ class Token:
 ANYBODY = Token("none", "", "admin")  # who calls a service that asks for no token
 
 
-def add(path: FilePath, scopes: Sequence[str], user: str | None = None, rate: float | None = None) -> tuple[Token, str]:
-    """Add a token to the file, which is made where there is none, and return it with its secret text, once.
-
-    Without `user` it is for all users, and without `rate` it has the service's.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     token, secret = add(f"{folder}/tokens.json", ["release"], user="ann")
-    ...     ring = Keyring(f"{folder}/tokens.json")
-    ...     ring.find(secret) == token, ring.find(secret + "x")
-    (True, None)
-    """
+def add(path: FilePath, scopes: Sequence[str], user: str | None = None) -> tuple[Token, str]:
+    """Add a token to the file, which is made where there is none, and return it with its secret text, once."""
     if not scopes or not set(scopes) <= set(SCOPES):
         raise InputError(f"a token needs one or more of the scopes {', '.join(SCOPES)}")
-    if rate is not None and not SLOWEST <= rate <= FASTEST:
-        raise InputError(f"expected the rate of a token from {SLOWEST:g} to {FASTEST:g} events a second")
     if user is not None and "admin" in scopes:
         raise InputError("an admin token is for all users; leave --user out, or give other scopes")
     if user is not None and (not _NAMED.fullmatch(user) or "*" in user[:-1]):
-        raise InputError(
-            "expected --user to be a name without control characters, with a * at its end alone; leave it out for all"
-        )
+        raise InputError("expected --user to be a name without control characters, with a * at its end alone")
     name = secrets.token_hex(6)
     secret, created = f"sv_{name}_{secrets.token_urlsafe(32)}", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     chosen = " ".join(scope for scope in SCOPES if scope in scopes)
-    token = Token(name, _digest(secret), chosen, user, rate, created)
+    token = Token(name, _digest(secret), chosen, user, created)
     with _changing(path) as kept:
         kept[name] = token
     return token, secret

@@ -25,8 +25,7 @@ class ReleaseWriter:
     """Takes jobs on one event loop and releases them on its own thread; one without events only looks at the disk.
 
     *Guarantee*: a job's future has its outcome only after the transaction with it was committed and synced. Jobs are
-    released in the order they came, as `release_together` says. A transaction is filled up to `most` events, and waits
-    `linger` seconds for more of them.
+    released in the order they came. A transaction has up to `most` events, and waits `linger` seconds for more.
     """
 
     def __init__(self, store: CodeStreams, most: int, linger: float) -> None:

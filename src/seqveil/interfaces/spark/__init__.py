@@ -1,7 +1,4 @@
-"""The same releases on Apache Spark, for users who do not fit one machine: fit, release, stream and account.
-
-Nothing here needs Spark to be imported; the functions do (`pip install -e '.[spark]'` and Java 17).
-"""
+"""The same releases on Apache Spark; the functions need it (`pip install -e '.[spark]'` and Java 17)."""
 
 from seqveil.interfaces.spark.checkpoint import Total, account, total
 from seqveil.interfaces.spark.counting import fit

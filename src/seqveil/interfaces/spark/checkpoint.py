@@ -29,17 +29,12 @@ PLANNED, DONE, LISTED = "offsets", "commits", "_spark_metadata"  # micro-batches
 NOTE, MODEL = "seqveil.json", "seqveil.model"  # in the checkpoint: what it is for
 USERS = "users"  # the name of the state, for whoever reads a checkpoint
 VERSION = 1  # of what a checkpoint keeps
-BESIDE = ("version", "buckets", "key", "by_symbol_from_event")  # the terms in the note
+BESIDE = ("version", "buckets", "key")  # the terms in the note
 
 
 def begin(spark: SparkSession, checkpoint: str, terms: Terms, key: bytes) -> None:
-    """Note what a checkpoint is for ahead of its first micro-batch, or refuse to go on with it as something else.
-
-    Of the key the note has a mark that does not tell it.
-    """
+    """Note what a checkpoint is for ahead of its first micro-batch, or refuse to go on with it as something else."""
     mine = {**terms.to_dict(costs=True), "version": VERSION, "buckets": BUCKETS, "key": key_mark(key)}
-    if terms.secrets:  # the key seals what kernels remember, so they go by symbol alone from the first event or never
-        mine["by_symbol_from_event"] = None if terms.remembered else 0
     mine = json.loads(json.dumps(mine))  # as it is read back
     with driver_errors():
         known, name = noted(spark, checkpoint), os.path.basename(checkpoint.rstrip("/"))

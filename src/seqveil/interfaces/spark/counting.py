@@ -28,11 +28,10 @@ def fit(frame: DataFrame, *, columns: FrameColumns | None = None, **how: Any) ->
     """The model of a frame's streams, equal to the last count to what `MarkovModel.fit` makes of the same rows.
 
     One pass counts the runs x_{t-m}..x_t, with holes where a stream is shorter; every shorter run is a sum over them.
-    The fit itself is **not** private. Types of people are found on a sample of them, by `seqveil fit`.
+    The fit itself is **not** private.
 
-    Parameters: `alphabet`, `order` and `smoothing` as for `MarkovModel.fit`; without an alphabet it is what occurs, at
-    most 100,000 values, which takes one pass more. `columns.seq` orders each user's events and must tell any two of
-    them apart: Spark keeps no other order.
+    Parameters: `alphabet`, `order` and `smoothing` as for `MarkovModel.fit`; without an alphabet it is what occurs, in
+    one pass more. `columns.seq` must tell any two events of a user apart: Spark keeps no other order.
     """
     return fitted(frame, columns or FrameColumns(), **how).model
 
@@ -101,8 +100,7 @@ def _encoder(symbols: Symbols) -> Any:
     import pandas as pd
     from pyspark.sql.pandas.functions import pandas_udf
 
-    def encode(rows):  # type: ignore[no-untyped-def]
-        """The codes of a chunk of values; a row with a missing one gets 0, which nobody may count."""
+    def encode(rows):  # type: ignore[no-untyped-def]  # a row with a missing value gets 0, which nobody may count
         with worker_errors():
             whole = rows.notna().all(axis=1).to_numpy()
             values = rows.to_numpy(np.float64) if rows.shape[1] == 2 else rows.iloc[:, 0].to_numpy()
@@ -120,7 +118,4 @@ def _refuse(wrong: Any, counts: Codes, named: str) -> None:
     if holes := int(counts[wrong == HOLE].sum()):
         raise DataError(f"{holes} rows have no user, order or value; fill them or drop the rows")
     if ties := int(counts[wrong == TIE].sum()):
-        raise DataError(
-            f"{ties} events have the same {named!r} as another of their user, so which came first is not known; "
-            "number them"
-        )
+        raise DataError(f"{ties} events have the same {named!r} as another of their user; number them in their order")

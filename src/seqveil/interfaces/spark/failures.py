@@ -10,7 +10,7 @@ import os
 import re
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from seqveil.core import errors
 from seqveil.core.errors import DataError, SeqveilError
@@ -18,7 +18,6 @@ from seqveil.engine.calls import OutOfOrder
 from seqveil.engine.store import StoreError
 
 MARK = "seqveil refused: "
-DEEP = 8  # causes of an error that are named, at most
 _LINE = re.compile(re.escape(MARK) + r"(\w+): ([^\n]*)")
 
 
@@ -65,25 +64,10 @@ def translated(error: Exception) -> SeqveilError:
     """What an error of Spark says, without whatever data it may quote."""
     found = _LINE.search(str(error))
     if found is None:
-        condition = getattr(error, "getCondition", lambda: None)() or type(error).__name__
-        why = " < ".join(dict.fromkeys([condition, *_causes(error)]))
+        why = getattr(error, "getCondition", lambda: None)() or type(error).__name__
         return SparkFailed(f"Spark failed ({why}); its log says more (--log), and may show data")
     kind, text = found.groups()
     if kind == "OutOfOrder":
         return OutOfOrder(-1, text)
     known = getattr(errors, kind, SparkFailed)
     return known(text) if issubclass(known, SeqveilError) else DataError(text)
-
-
-def _causes(error: Exception) -> list[str]:
-    """What lies behind an error of Spark, the outermost first: names of conditions and classes, which hold no data."""
-    names: list[str] = []
-    with suppress(Exception):  # the driver may be gone
-        cause = error._origin.getCause()  # type: ignore[attr-defined]
-        while cause is not None and len(names) < DEEP:
-            name = None
-            with suppress(Exception):  # only Spark's own have a condition
-                name = cause.getCondition()
-            names.append(str(name or cause.getClass().getSimpleName()))
-            cause = cause.getCause()
-    return names

@@ -75,22 +75,16 @@ def needed(frame: DataFrame, columns: FrameColumns, alphabet: Symbols, timed: bo
 
 
 def format_of(path: str, given: str | None) -> str:
-    """The format of a file or of a folder's files.
-
-    >>> format_of("clicks.jsonl", None), format_of("clicks", "csv")
-    ('json', 'csv')
-    """
+    """The format of a file or of a folder's files."""
     if given is not None:
         if given not in _FORMATS.values():
             raise InputError(f"expected a format of parquet, csv or json, got {given!r}")
         return given
-    names = [path.rstrip("/")]
-    if os.path.isdir(path):
-        names += sorted(name for name in os.listdir(path) if name[0] not in "._")
-    for name in names:
-        if (ending := os.path.splitext(name)[1]) in _FORMATS:
-            return _FORMATS[ending]
-    raise InputError(f"the format of {os.path.basename(names[0])} is not known by its name; pass --format")
+    names = [path.rstrip("/"), *(sorted(os.listdir(path)) if os.path.isdir(path) else ())]
+    known = [_FORMATS[ending] for name in names if (ending := os.path.splitext(name)[1]) in _FORMATS]
+    if not known:
+        raise InputError(f"the format of {os.path.basename(names[0])} is not known by its name; pass --format")
+    return known[0]
 
 
 def headed(format: str) -> dict[str, str]:
@@ -101,11 +95,8 @@ def headed(format: str) -> dict[str, str]:
 def read(
     spark: SparkSession, path: str, format: str, columns: FrameColumns, alphabet: Symbols | None, streaming: bool
 ) -> DataFrame:
-    """The rows of a file or folder; of a folder as it fills, where `streaming`.
-
-    In text formats users are text, and so are values that an alphabet is to understand: what is no number among numbers
-    is then hidden or refused by us, and no message of Spark quotes it.
-    """
+    """The rows of a file or folder; of a folder as it fills, where `streaming`. In text formats users are text, and so
+    are values that an alphabet is to understand, so that no message of Spark quotes what is no number among numbers."""
     from pyspark.sql import types as T
 
     name = os.path.basename(path.rstrip("/"))

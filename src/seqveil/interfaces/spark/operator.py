@@ -29,9 +29,8 @@ class ReleaseProcessor(StatefulProcessor):
     """Releases the rows of each bucket as they come.
 
     *Guarantee*: the state and the rows of a micro-batch follow from the state before it, its input, the key and the id
-    of the query alone, so that Spark may run it as often as it must. Spark draws the id when a checkpoint is made and
-    keeps it there: no two checkpoints share randomness, though they share the key. The state holds no raw symbol, and
-    what a mechanism remembers of them is sealed. A salt takes the place of the id where no query runs.
+    of the query alone, which Spark keeps in the checkpoint: it may run as often as it must, and no two checkpoints
+    share randomness. The state holds no raw symbol, and what a mechanism remembers of them is sealed.
     """
 
     def __init__(self, job: SparkJob, salt: bytes | None = None) -> None:
@@ -59,12 +58,8 @@ class ReleaseProcessor(StatefulProcessor):
 
 
 class SparkStore(Memory):
-    """The users of a bucket as a store of states. Releases are not kept: the output of the query has them, and Spark
-    itself keeps how far its sources were read.
-
-    Spark keeps all of a micro-batch or nothing, and drops what a failed try has kept; the next try draws the same. The
-    salt is the same for every task that works for the checkpoint, and the key seals what a mechanism remembers.
-    """
+    """The users of a bucket as a store of states, of which Spark keeps all of a micro-batch or nothing. Releases are in
+    the output of the query alone. The salt is the same for every task that works for the checkpoint."""
 
     name, durable = "Spark's state store", True
 

@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.alphabet import Alphabet, Bins, Symbols
+from seqveil.core.alphabet import Alphabet, Symbols
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import KEY_BYTES, KeyedRandomness, key_file
 from seqveil.core.times import seconds
-from seqveil.engine import batches
 from seqveil.engine.policy import Policy, Terms
 from seqveil.engine.store import SALT_BYTES, Memory, StateStore
 from seqveil.engine.streams import CodeStreams
-from seqveil.interfaces.files.writing import BATCH, EPSILON, PATH, SAME_PATH
+from seqveil.interfaces.files.writing import EPSILON
 from seqveil.interfaces.spark.checkpoint import begin
 from seqveil.interfaces.spark.failures import worker_errors
 from seqveil.interfaces.spark.frames import SEQ, TIME, USER, FrameColumns, needed
@@ -44,7 +43,7 @@ _SHOWN = {USER: "user", SEQ: "order", TIME: "time", "v0": "value", "v1": "value"
 def release(
     frame: DataFrame, model: MarkovModel, policy: Policy, *, key: Key, columns: FrameColumns | None = None
 ) -> DataFrame:
-    """Release the rows of a frame at once: user, order, released value(s), ε; batches add batch and path.
+    """Release the rows of a frame at once: user, order, released value(s), ε.
 
     *Guarantee*: each user's stream is released exactly as by `seqveil.Streams`. Tasks may be run again, on other
     machines: an event has the same randomness wherever it is drawn for this frame, and no two frames share it.
@@ -81,13 +80,8 @@ def stream(
     Values outside the alphabet are hidden where the model would refuse them: receivers would see where a stream ended.
     A number that leaves others out ends the query, and nothing of its micro-batch happens.
 
-    Parameters:
-        frame: the source; its `seq` numbers each user's events 0, 1, 2, ….
-        model: how such streams usually run.
-        policy: what is promised. Batches would have raw values wait on Spark's disks: release in blocks instead.
-        key: as for `release`.
-        checkpoint: the folder that says what was released; it keeps model, policy and key of its first run.
-        columns: what the columns are called.
+    Parameters: as for `release`; `seq` numbers each user's events 0, 1, 2, …, and `checkpoint` is the folder that says
+    what was released, and keeps model, policy and key of its first run.
     """
     needs_spark()
     from pyspark.sql import functions as F
@@ -97,11 +91,6 @@ def stream(
     if not frame.isStreaming:
         raise InputError("a checkpoint is for a source that goes on; read it with spark.readStream")
     names, terms = columns or FrameColumns(), policy.on(model)
-    if terms.in_batches:
-        raise InputError(
-            "a stream on Spark takes no batch, as raw values would wait on its disks; use block, which answers each "
-            "event at once, or release a frame that ends"
-        )
     job = _job(terms, model.alphabet.tracked(), key, names)
     rows = needed(frame, names, job.alphabet, terms.timed)
     begin(frame.sparkSession, checkpoint, terms, job.secret)
@@ -121,8 +110,8 @@ def _job(terms: Terms, alphabet: Symbols, key: Key, names: FrameColumns) -> Spar
     if terms.timed and names.time is None:
         wanted = "secrets that follow the clock need" if terms.clocked else "a budget per seconds needs"
         raise InputError(f"{wanted} the time of each event; name its column in columns=FrameColumns(time=…)")
-    if taken := {EPSILON, *((BATCH, PATH) if terms.in_batches else ())} & set(job.names):
-        raise InputError(f"a column is named {min(taken)!r}, which is what the output adds; rename it")
+    if EPSILON in job.names:
+        raise InputError(f"a column is named {EPSILON!r}, which is what the output adds; rename it")
     return job
 
 
@@ -140,10 +129,7 @@ def _schema(rows: DataFrame, job: SparkJob) -> StructType:
             raise InputError("the model's symbols are of several kinds, which no column can hold; fit on one of them")
         kind = known[kinds.pop()] if len(kinds) == 1 else T.DoubleType
     fields += [(name, kind()) for name in values]
-    fields.append((EPSILON, T.DoubleType()))
-    if job.terms.in_batches:
-        fields += [(BATCH, T.LongType()), (PATH, T.StringType())]
-    return T.StructType([T.StructField(name, kind) for name, kind in fields])
+    return T.StructType([T.StructField(name, kind) for name, kind in [*fields, (EPSILON, T.DoubleType())]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +144,9 @@ class SparkJob:
     salt: bytes = field(default_factory=lambda: os.urandom(SALT_BYTES), repr=False)
 
     def __post_init__(self) -> None:
+        if self.terms.in_batches:  # raw values of a stream would wait on Spark's disks
+            name = self.terms.mechanism.name
+            raise InputError(f"{name} releases in batches, which Spark does not take; use another, or block")
         if self.terms.withhold:  # rows that are not there would look like no event
             raise InputError("Spark writes no row for a release that says nothing; leave out withhold")
 
@@ -171,16 +160,10 @@ class SparkJob:
     @cached_property
     def secret(self) -> bytes:
         """The key, read where it lies."""
-        if not isinstance(self.key, bytes | str | os.PathLike):
-            raise InputError("expected a key of 32 bytes or the path of one; make one with seqveil.randomness.key_file")
-        key = self.key if isinstance(self.key, bytes) else key_file(self.key)
-        if len(key) != KEY_BYTES:
+        key = key_file(self.key) if isinstance(self.key, str | os.PathLike) else self.key
+        if not isinstance(key, bytes) or len(key) != KEY_BYTES:
             raise InputError(f"expected a key of {KEY_BYTES} random bytes; make one with seqveil.randomness.key_file")
         return key
-
-    def streams(self, store: StateStore) -> CodeStreams:
-        """The streams of a store, whose randomness follows from the key and the salt of the store."""
-        return CodeStreams(self.terms, store, KeyedRandomness(self.secret), memory=MEMORY)
 
     def release(self, rows: pd.DataFrame, store: StateStore) -> pd.DataFrame:
         """The released rows of events that are numbered; of one that was released before there is none."""
@@ -191,7 +174,7 @@ class SparkJob:
         seqs = rows[SEQ].to_numpy().astype(np.int64)
         if seqs.size and int(seqs.min()) < 0:
             raise DataError("a sequence number is below 0; number each user's events from 0")
-        return self._one_by_one(rows, codes, seqs, store)
+        return self._released(rows, codes, seqs, store)
 
     def release_whole(self, rows: pd.DataFrame) -> pd.DataFrame:
         """The released rows of some users' whole streams, sorted by user and order; the order may be anything."""
@@ -204,73 +187,44 @@ class SparkJob:
         seqs = np.arange(len(rows)) - np.repeat(starts, np.diff(np.r_[starts, len(rows)]))
         store = Memory(releases=False)
         store.salt = self.salt
-        return (self._in_batches if self.terms.in_batches else self._one_by_one)(rows, self._codes(rows), seqs, store)
+        return self._released(rows, self._codes(rows), seqs, store)
 
-    def _one_by_one(self, rows: pd.DataFrame, codes: Ints, seqs: Ints, store: StateStore) -> pd.DataFrame:
-        made = self.streams(store).release(_names(rows), codes, seqs, _times(rows))
+    def _released(self, rows: pd.DataFrame, codes: Ints, seqs: Ints, store: StateStore) -> pd.DataFrame:
+        """The released rows; randomness follows from the key and the salt of the store."""
+        import pandas as pd
+
+        streams = CodeStreams(self.terms, store, KeyedRandomness(self.secret), memory=MEMORY)
+        users = [str(user) for user in rows[USER].tolist()]  # a whole number is the same user as its digits
+        times = seconds(rows[TIME].to_numpy().astype(np.float64)) if TIME in rows else None
+        made = streams.release(users, codes, seqs, times)
         at = np.flatnonzero(~made.replayed & (made.codes >= 0))
-        return self._frame(rows.iloc[at], made.codes[at], {EPSILON: made.epsilons[at]})
-
-    def _in_batches(self, rows: pd.DataFrame, codes: Ints, seqs: Ints, store: StateStore) -> pd.DataFrame:
-        """One row a symbol; the first one of a batch has its ε and path, which tell all."""
-        starts = np.flatnonzero(seqs % self.terms.batch == 0)
-        ends, first = np.r_[starts[1:], len(rows)], rows.iloc[starts]
-        numbers, times = seqs[starts] // self.terms.batch, _times(rows)
-        stamps = None if times is None else times[ends - 1]
-        made = self.streams(store).release(_names(first), np.split(codes, starts[1:]), numbers, stamps)
-        kept = [k for k, path in enumerate(made.paths) if path is not None]
-        whose = np.repeat(kept, [ends[k] - starts[k] for k in kept]).astype(np.intp)
-        at = np.flatnonzero(np.isin(np.repeat(np.arange(starts.size), ends - starts), kept))
-        opens = np.isin(at, starts)
-        paths = np.full(at.size, SAME_PATH, object)
-        paths[opens] = [batches.encode_path(path) for path in made.paths if path is not None]
-        more = {EPSILON: np.where(opens, made.epsilons[whose], 0.0), BATCH: numbers[whose], PATH: paths}
-        released = [made.symbols[k] for k in kept]
-        return self._frame(rows.iloc[at], np.concatenate([np.zeros(0, np.int64), *released]), more)
+        user, order, *values = self.names
+        shown = {user: rows[USER].to_numpy()[at], order: rows[SEQ].to_numpy()[at]}
+        shown |= {name: column[made.codes[at]] for name, column in zip(values, self._values, strict=True)}
+        return pd.DataFrame(shown | {EPSILON: made.epsilons[at]})
 
     def _codes(self, rows: pd.DataFrame) -> Ints:
         """A code for each row: a symbol's, or UNKNOWN where that is hidden."""
         try:
             return self.alphabet.encode(rows["v0"] if "v1" not in rows else rows[["v0", "v1"]].to_numpy(np.float64))
         except UnknownSymbol:
-            raise UnknownSymbol(
-                f"a value is not in the model's alphabet ({self.alphabet.n} symbols); check the value column, or fit "
-                "the model with --on-unknown hide"
-            ) from None
-
-    def _frame(self, rows: pd.DataFrame, codes: Ints, more: dict[str, NDArray[Any]]) -> pd.DataFrame:
-        import pandas as pd
-
-        user, order, *values = self.names
-        shown = {name: column[codes] for name, column in zip(values, self._values, strict=True)}
-        return pd.DataFrame({user: rows[USER].to_numpy(), order: rows[SEQ].to_numpy(), **shown, **more})
+            said = f"a value is not in the model's alphabet ({self.alphabet.n} symbols)"
+            raise UnknownSymbol(f"{said}; check the value column, or fit with --on-unknown hide") from None
 
     @cached_property
     def _values(self) -> list[NDArray[Any]]:
         """What the codes stand for, a column for each value column."""
         alphabet = self.alphabet
-        if alphabet.width == 2:
-            assert alphabet.points is not None
-            return [alphabet.points[:, 0], alphabet.points[:, 1]]
-        if isinstance(alphabet, Bins):
-            return [alphabet.points]
-        assert isinstance(alphabet, Alphabet)
-        plain = np.array(list(alphabet.values))
-        return [plain if plain.dtype.kind in "iub" else np.array(list(alphabet.values), object)]
+        if isinstance(alphabet, Alphabet) and alphabet.width == 1:
+            plain = np.array(list(alphabet.values))
+            return [plain if plain.dtype.kind in "iub" else np.array(list(alphabet.values), object)]
+        assert alphabet.points is not None
+        return list(alphabet.points.reshape(alphabet.n, -1).T)
 
 
 @lru_cache(maxsize=LAST)
 def _remembered(content: bytes) -> SparkJob:
     return SparkJob(**pickle.loads(content))
-
-
-def _names(rows: pd.DataFrame) -> list[str]:
-    """Whose each row is; a whole number is the same user as its digits."""
-    return [str(user) for user in rows[USER].tolist()]
-
-
-def _times(rows: pd.DataFrame) -> NDArray[np.float64] | None:
-    return seconds(rows[TIME].to_numpy().astype(np.float64)) if TIME in rows else None
 
 
 def _order(rows: pd.DataFrame, codes: Ints) -> NDArray[np.intp]:

@@ -29,10 +29,7 @@ def session_conf() -> dict[str, str]:
     """The settings by name, for a session of your own, spark-submit or spark-defaults.conf.
 
     What is shuffled or spilled to local disks is raw data: it is encrypted. State lies in RocksDB and is checkpointed
-    as a log of changes. More parts than buckets of users would stay empty.
-
-    >>> session_conf()["spark.io.encryption.enabled"]
-    'true'
+    as a log of changes.
     """
     return {
         "spark.io.encryption.enabled": "true",  # shuffle files and spills hold raw symbols, also after a crash
@@ -48,11 +45,8 @@ def session_conf() -> dict[str, str]:
 def session(
     master: str | None = None, conf: Mapping[str, str] | None = None, log: Path | None = None
 ) -> Iterator[SparkSession]:
-    """A session with `session_conf`, and with this Python for the workers, ended whatever happens.
-
-    By default it runs where spark-submit says, else on all cores of this machine. Spark's own messages go to `log`. Of
-    further settings (`conf`) a checkpoint keeps the `spark.sql.shuffle.partitions` of its first run.
-    """
+    """A session with `session_conf`, then `conf`, and with this Python for the workers, ended whatever happens: by
+    default where spark-submit says, else on all cores of this machine. Spark's own messages go to `log`."""
     needs_spark()
     from pyspark.sql import SparkSession
 
@@ -81,13 +75,8 @@ def session(
 
 
 def patient(master: str) -> str:
-    """The same place to run, where a task that failed is run once more: by itself Spark does not do so here.
-
-    A worker that was killed for memory, or came too late, would otherwise end the query. The task makes the same rows.
-
-    >>> patient("local[2]"), patient("local"), patient("local[2,8]"), patient("spark://head:7077")
-    ('local[2,2]', 'local[1,2]', 'local[2,8]', 'spark://head:7077')
-    """
+    """The same place to run, where a task that failed is run once more: on one machine Spark does not do so by itself,
+    and a worker that was killed for memory would end the query."""
     found = _LOCAL.fullmatch(master)
     return master if found is None else f"local[{found[1] or 1},{TRIES}]"
 

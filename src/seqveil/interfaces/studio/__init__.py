@@ -1,9 +1,5 @@
 """The page: what a policy does to a stream, looked at (`seqveil studio`).
 
-A request names a source (streams with their model) and a policy, as its file has it; the answer is everything that the
-page shows. All figures come from the same steps as a release, with a seed, so that they can be repeated; nothing the
-page makes is a private release. The commands that it hands out carry no seed, so those are.
-
-`source` has samples of streams, and `upload` makes some from a file; `picture` releases one of them; `answers` holds
-them while somebody looks, and `serving` serves all that.
+A request names a source (streams with their model) and a policy; the answer is everything that the page shows. Figures
+come from the steps of a release, with a seed: nothing the page makes is private. The commands that it hands out are.
 """

@@ -16,7 +16,7 @@ from seqveil.core.errors import InputError
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import Terms
 from seqveil.interfaces.planning import SEEN_BY
-from seqveil.interfaces.studio.picture import PictureRun, attacked, expected, offers, picture_of, too_slow
+from seqveil.interfaces.studio.picture import PictureRun, attacked, offers, picture_of, too_slow
 from seqveil.interfaces.studio.source import SAMPLES, StudioSource, sample
 from seqveil.interfaces.studio.upload import Upload, UploadChoice, loaded
 
@@ -33,23 +33,15 @@ class Studio:
     handed out as far as it has come, and goes on when it is asked for again.
 
     `own` is a file, and `chosen` the columns of it, that is there beside the samples.
-
-    >>> studio = Studio()
-    >>> asked = {"source": "clicks", "policy": {"epsilon": 1.0}, "person": 0, "events": 10, "seed": 1}
-    >>> while not (shown := studio.show(asked))["complete"]:
-    ...     pass
-    >>> shown["done"]
-    10
     """
 
     def __init__(self, own: Upload | None = None, chosen: UploadChoice | None = None) -> None:
         self._chosen = chosen or UploadChoice()
-        self._lock, self._expecting = threading.Lock(), threading.Lock()
+        self._lock, self._attacking = threading.Lock(), threading.Lock()
         self._run: tuple[Any, PictureRun] | None = None  # the picture that was asked for last
         self._file = own  # the one that came last
         self._loaded: StudioSource | None = None  # what one became, when its columns were chosen
         self._files = 1  # so far, for its name
-        self._begins = own is not None  # whether the page begins with it
 
     def begin(self, given: Any = None) -> dict[str, Any]:
         """What there is to look at; `upload` is the command's file, whose columns are to be chosen first."""
@@ -57,7 +49,7 @@ class Studio:
             "seqveil": __version__,
             "sources": [{"name": name, "title": each.title} for name, each in SAMPLES.items()],
             "first": next(iter(SAMPLES)),
-            "upload": self._looked(self._name, self._chosen) if self._begins else None,
+            "upload": self._looked(self._name, self._chosen) if self._file and self._files == 1 else None,
             "seen_by": {name: limit for name, (_, limit) in SEEN_BY.items()},
         }
 
@@ -65,8 +57,7 @@ class Studio:
         """Take a file in, and say what `seqveil inspect` says about it."""
         found = Upload.of(content, file)
         with self._lock:
-            self._file, self._begins = found, False
-            self._files += 1
+            self._file, self._files = found, self._files + 1
             return self._looked(self._name, UploadChoice())
 
     def look(self, given: Any) -> dict[str, Any]:
@@ -116,24 +107,11 @@ class Studio:
             chosen = {name: value for name, value in chosen.items() if name != "mechanism"}
         return {"mechanisms": offers(source, _policy(chosen))}
 
-    def expect(self, given: Any) -> dict[str, Any]:
-        """The error to expect under a policy, and with no release at all: {"source": name, "policy": {…}}.
-
-        Nothing is compared with a policy that does not go, or that takes too long: it has no error.
-        """
-        source = self._find(_named(given, "source", "policy"))
-        try:
-            terms = _terms(given["policy"], source)
-        except InputError as refusal:
-            return {"error": None, "why": str(refusal)}
-        with self._expecting:  # pictures need not wait for it
-            return expected(source, terms)
-
     def attack(self, given: Any) -> dict[str, Any]:
         """What an attacker finds out about people whom the model was not fitted to: {"source", "policy", "seed"}."""
         source = self._find(_named(given, "source", "policy", "seed"))
         terms, seed = _terms(given["policy"], source), _whole("seed", given["seed"], 0, MOST_SEED)
-        with self._expecting:
+        with self._attacking:  # pictures need not wait for it
             return attacked(source, terms, seed)
 
     @property

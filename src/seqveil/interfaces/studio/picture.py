@@ -19,7 +19,6 @@ import polars as pl
 from seqveil.core import mechanisms, words
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.mechanisms import BatchMechanism
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets import Secret, ever
@@ -29,23 +28,15 @@ from seqveil.engine.policy import Policy
 from seqveil.engine.stream import NOTHING, State, Terms, step
 from seqveil.interfaces import trials
 from seqveil.interfaces.files.writing import symbol_columns
-from seqveil.interfaces.planning import Plan, Wishes, plan
 from seqveil.interfaces.studio.source import StudioSource
 
-NOT_SEEN = 3.0  # wrong events to expect that all stay out of sight once in twenty trials
 FIGURES = ("epsilons", "leakage", "most", "least", "spent")  # of each event
 SHADES = 255
 REMEDY = (  # with no secret declared, and with one
     "Say in step 3 what must stay secret, and all else is released truthfully; or protect the whole stream together.",
     "Move the slider of step 4 to the left.",
 )
-SEEDED = (
-    "Draws are seeded here so that figures can be repeated: nothing this page makes is a private release. The commands "
-    "below draw afresh, so their figures differ."
-)
-STEPS, MANY = 40, 60  # events and people of a simulation
-BRIEF, FEW = 20, 5  # where each release takes milliseconds; more people than these,
-MOST, PATIENCE = 200, 0.3  # so many at most, where they take less than so many seconds of the processor
+SEEDED = "Draws are seeded here, so nothing this page makes is a private release; the commands below draw afresh."
 EVENTS, TOGETHER = 100, 20  # events of a person in an attack, and people released at a time
 FEWEST = 40  # people without whom an attack says nothing
 SINGLE = 100  # people who are enough where every event is a case
@@ -53,15 +44,7 @@ SECONDS = 15.0  # of the processor for releases, after which those who were rele
 
 
 class PictureRun:
-    """One stream under way: what a slow mechanism has made so far can be shown.
-
-    >>> from seqveil.interfaces.studio.source import sample
-    >>> source = sample("clicks")
-    >>> run = PictureRun(Policy(epsilon=1.0).on(source.model), source.streams[0][:10], seed=1)
-    >>> run.go()
-    >>> run.complete, bool(run.series()["leakage"][-1] <= run.series()["spent"][-1])
-    (True, True)
-    """
+    """One stream under way: what a slow mechanism has made so far can be shown."""
 
     def __init__(self, terms: Terms, raw: Ints, seed: int) -> None:
         self.terms, self.raw = terms, raw
@@ -133,8 +116,8 @@ def picture_of(source: StudioSource, run: PictureRun) -> dict[str, Any]:
         *replace(terms.policy, secrets=tuple(own)).sentences,
         *([f"lasts {terms.lasts}"] if terms.lasts else []),
     ]
-    about = [  # for policy.toml, which release, serve, bridge and Spark take with --policy
-        "Written by the page (`seqveil studio`); pass it to release, serve, bridge and spark with --policy.",
+    about = [  # for policy.toml
+        "Written by the page (`seqveil studio`); commands take it with --policy.",
         *risk["sentences"],
         f"grade {risk['colour']}: {risk['why']}",
     ]
@@ -162,10 +145,8 @@ def _short(value: float | None) -> float | None:
 
 
 def _judged(terms: Terms) -> dict[str, Any]:
-    """What a policy means for a person: sentences, a grade, and what to do about a bad one.
-
-    The page has one secret and says elsewhere what it is about, so that no place stands there in degrees.
-    """
+    """What a policy means for a person: sentences, a grade, and what to do about a bad one. What the secret is about is
+    said elsewhere, without places in degrees."""
     risk = Risk.promised(terms)
     said = list(risk.sentences)
     for each in risk.secrets:
@@ -179,7 +160,6 @@ def in_words(source: StudioSource, secret: Secret) -> Secret:
     """A secret with the page's names for its values in place of degrees and the middles of bins."""
 
     def label(value: Any) -> str:
-        """The page's name for a value."""
         return source.labels[int(source.model.alphabet.encode([value])[0])]
 
     if secret.circle:
@@ -232,13 +212,7 @@ def steps(source: StudioSource) -> str:
 
 
 def offers(source: StudioSource, policy: Policy) -> list[dict[str, Any]]:
-    """Every mechanism with what it promises, and why it does not fit where it does not.
-
-    >>> from seqveil.interfaces.studio.source import sample
-    >>> found = offers(sample("clicks"), Policy(epsilon=3.0, batch=3, mechanism="auto"))
-    >>> [each["name"] for each in found if not each["why_not"]]
-    ['auto', 'tree', 'tree_ldp']
-    """
+    """Every mechanism with what it promises, and why it does not fit where it does not."""
     made = []
     for name in mechanisms.names():
         found = mechanisms.find(name)
@@ -248,7 +222,7 @@ def offers(source: StudioSource, policy: Policy) -> list[dict[str, Any]]:
         except InputError as refusal:
             why = str(refusal)
         facts = {each: getattr(found, each) for each in ("name", "summary", "guarantee", "sound")}
-        made.append(facts | {"batched": isinstance(found, BatchMechanism), "why_not": why})
+        made.append(facts | {"why_not": why})
     return made
 
 
@@ -269,47 +243,9 @@ def too_slow(name: str, n: int, policy: Policy) -> str:
     return f"with {n} symbols{f' in batches of {policy.batch}' * (policy.batch > 1)} a release takes too long to watch"
 
 
-def expected(source: StudioSource, terms: Terms) -> dict[str, Any]:
-    """The error that the receiver's best guess is expected to have, that of no release at all, and what a secret costs.
-
-    `by_answer` has the mean error of releases for people of each answer to a secret. People are tried whom the model
-    was not fitted to, as `seqveil plan` does, but fewer.
-    """
-    hamming = terms.distortion.is_hamming or terms.in_blocks
-    quick = not terms.in_batches and (terms.in_closed_form if terms.guards else hamming)
-    length, many = (STEPS, MANY) if quick else (max(BRIEF, terms.batch), 1)
-    spans = [secret.length(None) or length for secret in terms.secrets if secret.kind != "trait"]
-    length = max([length, *spans]) if quick else length
-
-    def tried(people: Sequence[Ints]) -> Plan:
-        return plan(source.model, Wishes(policy=terms.policy), length=length, streams=people, people=many)
-
-    everybody = tried(source.crowd)  # one person alone loads what all the others need
-    if not quick:
-        many, began = FEW, time.process_time()
-        everybody = tried(source.crowd)
-        many = max(FEW, int(min(MOST, FEW * PATIENCE / max(time.process_time() - began, 1e-3))))
-        everybody = everybody if many == FEW else tried(source.crowd)
-    [row] = everybody.rows
-    sides = {"people who have the secret": row.with_secret, "people who do not": row.without_secret} if quick else {}
-    if source.model.trait is not None and terms.secrets and terms.secrets[0].kind == "trait":
-        groups: dict[str, list[Ints]] = {answer: [] for answer in source.model.trait.answers}
-        for label, codes in zip(source.answers, source.crowd, strict=True):
-            if label in groups:
-                groups[label].append(codes)
-        named = {f"people whose label is “{answer}”": people for answer, people in groups.items() if people}
-        sides = {whose: tried(people).rows[0].error for whose, people in named.items()}
-    known = [(whose, error) for whose, error in sides.items() if error is not None]
-    seen = {"error": row.decoded_error, "silent": everybody.guess, "by_answer": known if len(known) > 1 else []}
-    return seen | {"below": NOT_SEEN / (everybody.people * length)}
-
-
 def attacked(source: StudioSource, terms: Terms, seed: int) -> dict[str, Any]:
-    """What an attacker finds out about the secret, or without one about single events, as JSON values.
-
-    People whom the model was not fitted to are released, and `sv.attack` tries them. What comes back is about all of
-    them together: no event of anybody, and no place in degrees.
-    """
+    """What `sv.attack` finds out about the secret, or without one about single events, of people whom the model was not
+    fitted to: all of them together, no event of anybody, and no place in degrees."""
     import seqveil as sv
 
     events = min(EVENTS, terms.secrets[0].length(None) or EVENTS) if terms.secrets else EVENTS

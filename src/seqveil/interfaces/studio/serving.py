@@ -32,7 +32,7 @@ HOST = "127.0.0.1"
 LOOPBACK = {"127.0.0.1", "localhost"}
 MOST_BYTES = 64 << 20  # of a request
 GRACE = 1  # seconds that answers on their way have when the page ends
-ANSWERS = ("begin", "look", "load", "source", "show", "offers", "expect", "attack")
+ANSWERS = ("begin", "look", "load", "source", "show", "offers", "attack")
 KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -132,11 +132,7 @@ def _warm() -> None:
 
 @lru_cache(maxsize=1)
 def assets() -> dict[str, tuple[bytes, str]]:
-    """The content and the kind of every file of the page, by its name; nothing else can be asked for.
-
-    >>> sorted(assets())[:2]
-    ['account.js', 'api.js']
-    """
+    """The content and the kind of every file of the page, by its name; nothing else can be asked for."""
     files = resources.files("seqveil.interfaces.studio").joinpath("page").iterdir()
     found = [(file, KINDS.get(file.name[file.name.rfind(".") :])) for file in files]
     return {file.name: (file.read_bytes(), kind) for file, kind in found if kind is not None}

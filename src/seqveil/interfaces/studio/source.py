@@ -1,7 +1,4 @@
-"""Streams to look at, with the model that they are released under: samples.
-
-`upload` makes one from a file. Raw codes stay in memory.
-"""
+"""Streams to look at, with the model that they are released under. Raw codes stay in memory."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,8 +39,6 @@ class StudioSource:
     streams: Sequence[Ints] = field(repr=False)  # codes of the people who can be shown
     crowd: Sequence[Ints] = field(repr=False)  # of people whom an attack may try; the model was fitted to none of them
     length: int  # events of the longest stream there is, which is what "the whole stream" means
-    event: str  # what an event is called
-    unit: str  # what an error is called
     start: Mapping[str, Any]  # the policy that the page proposes, as plain values
     data: str = "past.csv"  # the file that the commands name
     model_file: str = "past.model"
@@ -102,8 +97,6 @@ class StudioSource:
             "length": self.length,
             "most": self.most,
             "distortions": distortions(self.model.alphabet),
-            "event": self.event,
-            "unit": self.unit,
             "start": dict(self.start),
             "window": min(RUN, self.length),
             "rare": self.rare,
@@ -170,63 +163,53 @@ def _far(metres: float) -> str:
     return f"{metres / 1000:.3g} km" if metres >= 1000 else f"{metres:.3g} m"
 
 
-@dataclass(frozen=True)
-class _Sample:
+class _Sample(NamedTuple):
     """A made-up source: how it is called, what it is, and what the page proposes for it."""
 
     title: str
     about: str
-    event: str
-    unit: str
     start: Mapping[str, Any]
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = {}
 
 
 SAMPLES = {
     "clicks": _Sample(
-        "Clicks", "Page categories that a reader of a news site asks for, one after another", "click", "wrong",
+        "Clicks", "Page categories that a reader of a news site asks for, one after another",
         {"epsilon": 1.0, "distortion": "hamming"},
     ),
     "gaze": _Sample(
-        "Gaze path", "Where somebody looks in a panorama, 25 to 30 times a second, on a grid of 10 by 10", "sample",
-        "cells", {"epsilon": 1.0, "mechanism": "tree", "distortion": "euclidean"}, {"side": 10},
+        "Gaze path", "Where somebody looks in a panorama, 25 to 30 times a second, on a grid of 10 by 10",
+        {"epsilon": 1.0, "mechanism": "tree", "distortion": "euclidean"}, {"side": 10},
     ),
     "heart_rate": _Sample(
-        "Heart rate", "Beats a minute from a watch, once a second, in bins of 5", "second", "beats a minute",
+        "Heart rate", "Beats a minute from a watch, once a second, in bins of 5",
         {"epsilon": 0.5, "mechanism": "balanced", "distortion": "absolute"},
     ),
     "power": _Sample(
-        "Household power", "What a household draws in each quarter of an hour, in ten levels", "quarter of an hour",
-        "levels", {"epsilon": 1.0, "mechanism": "balanced", "distortion": "absolute"},
+        "Household power", "What a household draws in each quarter of an hour, in ten levels",
+        {"epsilon": 1.0, "mechanism": "balanced", "distortion": "absolute"},
     ),
 }  # fmt: skip
 
 
 @lru_cache(maxsize=len(SAMPLES))
 def sample(name: str) -> StudioSource:
-    """A made-up source: some streams to look at, and a model fitted to the streams of other people.
-
-    >>> source = sample("power")
-    >>> source.model.n, len(source.streams)
-    (10, 8)
-    """
+    """A made-up source: some streams to look at, and a model fitted to the streams of other people."""
     if name not in SAMPLES:
         raise InputError(f"expected a sample among {', '.join(SAMPLES)}; check the request")
     found = SAMPLES[name]
     data = datasets.synthetic(name, PEOPLE, MOST_EVENTS, seed=0, **found.options)
     crowd = datasets.synthetic(name, CROWD, CROWD_EVENTS, seed=1, **found.options).arrays()
     model = data.model(people=range(SHOWN, PEOPLE))
-    words = (found.event, found.unit, found.start)
-    return StudioSource(name, found.title, found.about, model, data.arrays()[:SHOWN], crowd, MOST_EVENTS, *words)
+    return StudioSource(name, found.title, found.about, model, data.arrays()[:SHOWN], crowd, MOST_EVENTS, found.start)
 
 
-def proposed(model: MarkovModel) -> tuple[str, dict[str, Any]]:
-    """The unit of an error, and the policy to begin with, for a model of somebody's own."""
+def proposed(model: MarkovModel) -> dict[str, Any]:
+    """The policy to begin with, for a model of somebody's own."""
     costs = distortions(model.alphabet)[0]
-    unit = {"hamming": "wrong", "euclidean": "apart", "absolute": "off", "metres": "m"}[costs]
     # for numbers "auto" takes a linear program for every event, which nobody wants to watch
     quick = {"hamming": {}, "absolute": {"mechanism": "balanced"}}.get(costs, {"mechanism": "auto"})
-    return unit, {"epsilon": 1.0, **quick, "distortion": costs}
+    return {"epsilon": 1.0, **quick, "distortion": costs}
 
 
 def distortions(alphabet: Symbols) -> list[str]:

@@ -2,12 +2,12 @@
 
 The page fits with the very options that `inspect` proposes, so that the command that it shows fits the same model.
 
-*Guarantee*: nothing is written to a disk, and no message holds a field of the file; a problem is named by its row, the
-first row of data being row 1.
+*Guarantee*: nothing is written to a disk, and no message holds a field of the file, whose first row of data is row 1.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,19 +30,14 @@ LONGEST_NAME = 200
 COLUMNS = ("user", "value", "time", "trait")  # that somebody may choose
 USUAL = {"user": "user", "value": "value", "time": ""}  # columns that are taken where none is named
 
-# what `seqveil inspect` says by options of the command line, and what a visitor of the page can do about it
-CUT = "Say it under “Cut into”; left empty, the page cuts as the commands below say"
-SAID_HERE = {
-    " Name yours with user=": " Choose yours above",
-    " Name yours with value=": " Choose yours above",
-    "name it with user=": "choose it above",
-    "name it with value=": "choose it above",
-    "bins= cuts evenly, levels= into bins of about equal count": CUT,
-    "Say it with cell_metres=": CUT,
-    "Cut the map with cell_metres=": "Choose them above",
-    "auto cuts about 10 by 10 cells over their bulk": CUT,
-    ", or name date and clock apart, as in time='date,hour'": ", or choose the rows as they are",
+FIELDS = {  # of the page, by the option that `seqveil inspect` would name
+    "user": "Whose event it is",
+    "value": "What happened",
+    "time": "In the order of",
+    "distortion": "An error costs",
 }
+CUT = "Cut into"
+_OPTION = re.compile(r"\b(user|value|time|distortion|cell_metres|bins|levels)=('[^']*')?")
 
 
 @dataclass(frozen=True)
@@ -88,11 +83,7 @@ class Upload:
 
     @classmethod
     def of(cls, content: bytes, file: str) -> Upload:
-        """A file of any kind that the commands read, by its name.
-
-        >>> Upload.of(b"user;value\\nann;3\\nbob;4\\n", "walk.csv").table.frame["value"].to_list()
-        ['3', '4']
-        """
+        """A file of any kind that the commands read, by its name."""
         return cls(file, table_of_bytes(content, file))
 
     @property
@@ -127,20 +118,12 @@ class Upload:
 
 
 def here(text: str) -> str:
-    """What `seqveil inspect` says, with what the page offers in place of the options of the command line."""
-    for there, here in SAID_HERE.items():
-        text = text.replace(there, here)
-    return text
+    """What `seqveil inspect` says, with the page's fields in place of options."""
+    return _OPTION.sub(lambda found: f"“{FIELDS.get(found[1], CUT)}”", text)
 
 
 def loaded(upload: Upload, chosen: UploadChoice, name: str) -> StudioSource:
-    """A source from a file: fitted, as `seqveil fit` does, to some of the people, to show others.
-
-    >>> text = "user,value\\n" + "".join(f"u{k // 5},{'ab'[k % 2]}\\n" for k in range(100))
-    >>> source = loaded(Upload.of(text.encode(), "d.csv"), UploadChoice(), "own")
-    >>> source.model.n, len(source.streams), source.fit
-    (2, 4, 'seqveil fit d.csv -o d.model')
-    """
+    """A source from a file: fitted, as `seqveil fit` does, to some of the people, to show others."""
     options, _ = upload.look(chosen)
     found = read_values(upload.table, **{name: value for name, value in options.items() if name != "trait"})
     names, who = np.unique(found.events.users.cast(str).to_numpy(), return_inverse=True)
@@ -166,8 +149,8 @@ def loaded(upload: Upload, chosen: UploadChoice, name: str) -> StudioSource:
     crowd = [grouped[k] for k in kept[:CROWD]]
     data, made = shlex.quote(upload.file), shlex.quote(f"{upload.title.split('.')[0] or 'data'}.model")
     return StudioSource(
-        name, upload.title, about, model, crowd[:MOST_STREAMS], crowd, max(map(len, grouped)), "event",
-        *proposed(model), answers=labels[kept[:CROWD]].tolist() if chosen.trait else (), data=data, model_file=made,
+        name, upload.title, about, model, crowd[:MOST_STREAMS], crowd, max(map(len, grouped)),
+        proposed(model), answers=labels[kept[:CROWD]].tolist() if chosen.trait else (), data=data, model_file=made,
         columns=option_words({name: options[name] for name in USUAL if name in options}),
         fit=f"seqveil fit {data} -o {made}{option_words(options)}",
     )  # fmt: skip

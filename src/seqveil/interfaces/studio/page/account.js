@@ -20,7 +20,7 @@ export function drawAccount(holder, source, picture) {
   const most = largest * 1.04;
   const y = (value) => box.bottom - (Math.min(value, most) / most) * inner.height;
   chart.values(y, ticksTo(most, 5));
-  const x = chart.events(events, source.event);
+  const x = chart.events(events);
   const line = (values) => values.map((value, k) => `${k ? "L" : "M"}${x(k).toFixed(1)} ${y(value).toFixed(1)}`).join("");
   chart.path(line(finite), { stroke: colours.decoded, "stroke-width": 3 });
   chart.path(line(series.spent), { stroke: colours.limit, "stroke-width": 1.4, "stroke-dasharray": "5 4" });

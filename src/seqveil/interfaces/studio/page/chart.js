@@ -64,16 +64,16 @@ export class Chart {
   }
 
   // the axis of events, the same for all pictures of one stream
-  events(count, label) {
+  events(count) {
     const { left, right, bottom } = this.box;
     const x = (event) => left + ((event + 0.5) / count) * (right - left);
     const step = pleasant(count / Math.max(2, Math.floor((right - left) / 90)));
     this.line(left, bottom, right, bottom, { stroke: this.colours.line });
     for (let tick = step; tick <= count; tick += step) {
       this.line(x(tick - 1), bottom, x(tick - 1), bottom + 4, { stroke: this.colours.line });
-      if (x(tick - 1) > left + 6.2 * label.length + 16) this.text(x(tick - 1), bottom + 17, String(tick), { "text-anchor": "middle" });
+      if (x(tick - 1) > left + 47) this.text(x(tick - 1), bottom + 17, String(tick), { "text-anchor": "middle" });
     }
-    this.text(left, bottom + 17, label, { "text-anchor": "start" });
+    this.text(left, bottom + 17, "event", { "text-anchor": "start" });
     return x;
   }
 

@@ -53,10 +53,7 @@ export function cost(value, unit) {
 }
 
 // what an error is measured in, for a source and the chosen cost
-export function unitOf(source, distortion) {
-  if (distortion === "hamming") return "wrong";
-  return distortion === "squared" ? `${source.unit}, squared` : source.unit;
-}
+export const UNITS = { hamming: "wrong", absolute: "off", squared: "off, squared", euclidean: "apart", metres: "m" };
 
 export function replace(node, ...children) {
   node.replaceChildren(...children);

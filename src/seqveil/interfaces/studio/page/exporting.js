@@ -3,7 +3,7 @@
 import { FONT } from "./chart.js";
 import { palette, save, svg } from "./dom.js";
 
-const PARTS = [["stage", "stage"], ["odds-chart", "odds"], ["account", "account"], ["heat", "heat"], ["curve", "curve"]]; // picture, title
+const PARTS = [["stage", "stage"], ["odds-chart", "odds"], ["account", "account"], ["heat", "heat"]]; // picture, title
 
 export function saveToml(picture) {
   save("policy.toml", picture.toml, "application/toml");

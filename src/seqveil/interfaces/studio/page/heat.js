@@ -29,7 +29,7 @@ export function drawHeat(holder, source, picture) {
   chart.add("rect", { x: box.left, y: box.top, width: inner.width, height: inner.height, fill: css(colours.heat[0]) });
   chart.add("image", image);
   symbolAxis(chart, source, row, laid);
-  const x = chart.events(picture.events, source.event);
+  const x = chart.events(picture.events);
   let dots = "";
   picture.series.raw.forEach((code, k) => {
     dots += `M${x(k).toFixed(1)} ${y(code).toFixed(1)}h0`;

@@ -3,8 +3,7 @@
 import { drawAccount } from "./account.js";
 import { Refused, ask, enter, known } from "./api.js";
 import { forget } from "./attack.js";
-import { Compare } from "./compare.js";
-import { $, cost, el, replace, short, unitOf } from "./dom.js";
+import { $, cost, el, replace, short, UNITS } from "./dom.js";
 import { savePng, saveSvg, saveToml } from "./exporting.js";
 import { adopt, listen, offerMechanisms, offerSources, offerWishes, read, sensible, tellMechanism } from "./form.js";
 import { bytes, drawHeat } from "./heat.js";
@@ -30,8 +29,7 @@ const player = new Player((event) => {
   if (picture) $("moment").textContent = tell(source, picture, event);
   $("time").setAttribute("aria-valuetext", $("moment").textContent);
 });
-const compare = new Compare(() => under !== null);
-const unit = () => unitOf(source, asked.policy.distortion);
+const unit = () => UNITS[asked.policy.distortion];
 
 async function start() {
   try {
@@ -97,18 +95,6 @@ async function refresh({ whole = false } = {}) {
   } finally {
     if (under === mine) under = null;
   }
-  contrast();
-}
-
-// what is compared is computed for whoever looks at it
-let compared = false;
-new IntersectionObserver(([seen]) => {
-  compared = seen.isIntersecting;
-  contrast();
-}).observe($("step-compare"));
-
-function contrast() {
-  if (compared && picture) compare.want(source, asked, picture.mechanism, mechanisms, unit());
 }
 
 // which mechanisms fit depends on all of a policy but its ε, and a secret has one of its own
@@ -139,7 +125,7 @@ function complain(text) {
 
 // the promise: a grade with its reason, and what it means for suspicions
 function say() {
-  const { risk, secret } = picture;
+  const { risk } = picture;
   for (const id of ["verdict", "verdict-top"]) {
     $(id).textContent = GRADES[risk.colour];
     $(id).className = `verdict ${risk.colour}`;
@@ -155,9 +141,6 @@ function say() {
   tellMechanism(mechanisms, picture.mechanism);
   $("progress").textContent = picture.complete ? "" : `The first ${picture.done} of ${picture.wanted} events: so many are made in a moment.`;
   $("whole").hidden = picture.complete;
-  $("compare-what").textContent = secret
-    ? "Other ways to keep the same secret just as well protect everything else too, and so have little left to tell. Errors are means over people whom the model was not fitted to."
-    : "The same ε an event, spent in other ways. Errors are means over people whom the model was not fitted to, after the decoder that every receiver can use.";
   sayFigures();
   for (const name of ["toml", "steps"]) $(name).textContent = picture[name];
 }
@@ -189,7 +172,6 @@ function sayFigures() {
 function draw() {
   if (!picture) return;
   $("account-part").hidden = picture.unbounded;
-  $("curve-part").hidden = Boolean(picture.secret); // no ε an event to draw it against
   $("heat-part").hidden = source.boxes.length > 0; // the map has it
   movers = [drawStage($("stage"), source, picture, pick), drawOdds($("odds-chart"), source, picture)];
   if (!source.boxes.length) movers.push(drawHeat($("heat"), source, picture));
@@ -202,7 +184,7 @@ function fillTables(only) {
   for (const part of document.querySelectorAll("details[data-table]")) {
     const name = part.dataset.table;
     if (!part.open || !picture || !part.checkVisibility() || (only && name !== only)) continue;
-    replace(part.querySelector(".table"), tables[name]({ source, picture, curves: compare.curves ?? [], unit: unit() }));
+    replace(part.querySelector(".table"), tables[name]({ source, picture }));
   }
 }
 
@@ -256,10 +238,7 @@ const begin = loader((made) => {
   offerSources(listed, made.name);
   choose(made.name);
 });
-themed(() => {
-  draw();
-  contrast();
-});
+themed(draw);
 let width = 0;
 new ResizeObserver(() => {
   if ($("stage").clientWidth !== width) draw();

@@ -39,7 +39,7 @@ export function drawOdds(holder, source, picture) {
   const y = (share) => box.bottom - (share / most) * inner.height;
   const step = most > 0.5 ? 0.25 : most > 0.3 ? 0.1 : 0.05;
   chart.values(y, Array.from({ length: Math.floor(most / step + 1e-9) + 1 }, (_, k) => k * step), (share) => `${Math.round(100 * share)} %`);
-  const x = chart.events(events, source.event);
+  const x = chart.events(events);
   const line = (at) => shares.map((each, k) => `${k ? "L" : "M"}${x(k).toFixed(1)} ${y(each[at]).toFixed(1)}`).join("");
   const area = line(2) + shares.map((_, k) => shares.length - 1 - k).map((k) => `L${x(k).toFixed(1)} ${y(shares[k][0]).toFixed(1)}`).join("");
   if (!secret) chart.path(`${area}Z`, { fill: colours.sunk, stroke: "none" });

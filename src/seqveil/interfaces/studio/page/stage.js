@@ -67,7 +67,7 @@ function drawLines(holder, source, picture) {
   const low = laid.beside ? 0 : 5; // below a label that stands above
   const y = (code) => row(code) + low;
   symbolAxis(chart, source, row, laid);
-  const x = chart.events(events, source.event);
+  const x = chart.events(events);
   spent(chart, picture, x);
   const width = Math.max(1.6, Math.min(6, chart.inner.width / events / 2.2));
   const clip = `${holder.id}-past`;
