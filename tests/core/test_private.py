@@ -166,7 +166,6 @@ def test_numbers_are_cut_over_a_public_range(data):
         (("--private", "1"), "public alphabet"),
         (("--private", "1", "--bins", "10"), "--range LO,HI"),
         (("--private", "1", "--bins", "10", "--range", "180,40"), "low before high"),
-        (("--private", "1", "--levels", "10"), "quantiles"),
         (("--private", "1", "--bins", "10", "--range", "40,180", "--smoothing", "2"), "order 1"),
         (("--contribution", "1"), "--private"),
     ],

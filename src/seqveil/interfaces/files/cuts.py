@@ -6,6 +6,7 @@ cell. What lies outside counts to the cells at the edge.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -37,8 +38,7 @@ def distinct(values: pl.Series, users: pl.Series, name: str, other: int | None =
     seen = set(values.unique().to_list())
     if len(seen) > MOST_SYMBOLS:
         raise DataError(
-            f"{name}: the values differ in more than {MOST_SYMBOLS} ways; cut numbers with {option('bins')} or "
-            f"{option('levels')}"
+            f"{name}: the values differ in more than {MOST_SYMBOLS} ways; cut numbers with {option('bins')}"
         )
     if other is None:
         return seen, 0
@@ -52,15 +52,7 @@ def cut(way: str, size: Any, numbers: Floats | None, span: str | None = None, na
 
     They are cut over a range that is named, without a look at the data, or over the bulk of the numbers.
     """
-    if numbers is None and (span is None or way == "levels"):
-        raise InputError(
-            f"levels are quantiles of the data, which is not looked at here; use {option('bins')} and {option('range')}"
-        )
     data = np.zeros(0) if numbers is None else np.clip(numbers, -LARGEST, LARGEST)
-    if way == "levels":
-        if not 1 <= size <= MOST_SYMBOLS:
-            raise InputError(f"expected a number of levels from 1 to {MOST_SYMBOLS}, got {size}")
-        return Bins(_levels(data, size), "nearest")
     if way == "cell_metres":
         box = around(_places(data, name)) if span is None else _numbers(span, 4, "SOUTH,NORTH,WEST,EAST")
         return cells_over(size, (box[0], box[1], box[2], box[3])).with_policy("nearest")
@@ -119,29 +111,6 @@ def _edges(numbers: Floats, count: int, width: float | None = None) -> Floats:
     if (np.diff(edges) <= 0).any():
         raise InputError("the numbers are too close together to be cut, given their size; subtract what they share")
     return edges
-
-
-def _levels(numbers: Floats, count: int) -> Floats:
-    """Edges of bins of about equal count, rounded so that none is a number of the data to its last digit.
-
-    The outer ones are rounded outward: the least and the greatest number are somebody's.
-
-    >>> _levels(np.linspace(41.37, 98.72, 200), 4)
-    array([ 40.,  56.,  70.,  84., 100.])
-    """
-    low, high = bulk(numbers)
-    if low == high:
-        low, high = float(numbers.min()), float(numbers.max())
-    inner = np.unique(np.quantile(numbers, np.arange(1, count) / count))
-    edges = np.array([low, *inner[(inner > low) & (inner < high)], high])
-    gaps = np.diff(edges)
-    if not gaps.all():
-        raise InputError("all numbers are equal, so there is nothing to cut; name an alphabet, or check the column")
-    first, last = (10.0 ** math.floor(math.log10(max(gap, (high - low) / 100))) for gap in (gaps[0], gaps[-1]))
-    nearest = np.minimum(gaps[:-1], gaps[1:])  # half of it, rounded down to a power of ten, keeps edges apart
-    digits = -np.floor(np.log10(nearest / 2)).astype(int)
-    rounded = [round(edge, places) for edge, places in zip(edges[1:-1].tolist(), digits.tolist(), strict=True)]
-    return np.array([math.floor(low / first) * first, *rounded, math.ceil(high / last) * last])
 
 
 def width_of(bins: float | str) -> float:
@@ -205,16 +174,6 @@ def around(points: Floats) -> tuple[float, float, float, float]:
     return south, north, west, east
 
 
-def round_up(size: float) -> float:
-    """The next of 1, 2, 5, 10, 20, 50 … that is not smaller.
-
-    >>> round_up(130.0), round_up(2000.0)
-    (200.0, 2000.0)
-    """
-    unit = 10.0 ** math.floor(math.log10(size))
-    return next(step * unit for step in (1.0, 2.0, 5.0, 10.0) if step * unit >= size * (1 - 1e-12))
-
-
 def round_near(size: float) -> float:
     """The nearest of 1, 2, 5, 10, 20, 50 …
 
@@ -227,10 +186,8 @@ def round_near(size: float) -> float:
 
 def fitting_size(bounds: tuple[float, float, float, float], most: int) -> float:
     """A round size of cells of which at most so many touch the bounds."""
-    size = LEAST
-    while count_cells(size, bounds) > most:
-        size = round_up(size * 1.01)
-    return size
+    sizes = (step * 10.0**power for power in itertools.count(round(math.log10(LEAST))) for step in (1, 2, 5))
+    return next(size for size in sizes if count_cells(size, bounds) <= most)
 
 
 def cells_over(metres: float, bounds: tuple[float, float, float, float]) -> Cells:

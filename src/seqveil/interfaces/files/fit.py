@@ -33,7 +33,7 @@ FOR_FIT = "check the value column, or add the value to the alphabet"
 MANY_CLAMPED = 0.02  # share of events at the edge beyond which the range should be named
 MANY_SLOTS = 20  # times as many slots as rows, beyond which the unit of times is doubted
 MOST_NUMBERS = 30  # different numbers beyond which they are to be cut
-WAYS = ("bins", "levels", "grid", "cell_metres")  # to cut numbers, points and places
+WAYS = ("bins", "grid", "cell_metres")  # to cut numbers, points and places
 RULED_OUT = "what nobody did is called impossible, and every account assumes that nobody ever does it"
 _UNITS = ("nothing", "hold")
 
@@ -55,7 +55,6 @@ class ValueWords(ColumnWords, total=False):
     slot: str | None  # what stands for several events, "last", "mean" or "most"; with "pad", "hold", "nothing" behind
     utc_offset: float | None  # hours by which the clock of `during` and of days is ahead of UTC
     bins: float | str | None  # cut numbers into bins of this width; "auto": some 20 over their bulk
-    levels: int | None  # cut numbers into so many bins of about equal count
     grid: str | None  # cut points into a grid such as "10x10", or "auto"
     cell_metres: float | None  # cut the map around the bulk of the places into cells of this size
     range: str | None  # "LO,HI", "X0,X1,Y0,Y1" or "SOUTH,NORTH,WEST,EAST", where it is not taken from the data
@@ -148,7 +147,7 @@ def _named(given: Any, ways: Mapping[str, Any], public: bool) -> Symbols | None:
         raise InputError(no_symbol())
     if given.alphabet is not None:
         return cuts.named_alphabet(given.alphabet, given.on_unknown)
-    if public and "levels" not in ways and (given.range is None or not ways):
+    if public and (given.range is None or not ways):
         raise InputError(
             "a private fit needs a public alphabet, since collecting it from the data would show who had what; pass "
             f"{option('alphabet')}, or {option('bins')}, {option('grid')} or {option('cell_metres')} with "
@@ -256,9 +255,7 @@ class Fitted(Result):
         if not any(isinstance(value, float) and not value.is_integer() for value in values):
             return []
         asked = f"{alphabet.n:,} different decimal numbers are symbols, each for itself: shall they be cut?"
-        return [
-            ("question", f"{asked} {option('bins', 'auto')} cuts them evenly, {option('levels', 20)} by their counts")
-        ]
+        return [("question", f"{asked} {option('bins', 'auto')} cuts them into about 20 bins")]
 
 
 def fit(data: Any, **words: Any) -> MarkovModel:

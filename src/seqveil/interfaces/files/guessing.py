@@ -27,10 +27,10 @@ VALUES = (
     *("posture", "mode", "status", "room", "location", "url", "product", "song", "app", "bpm", "heart_rate", "pulse"),
     *("steps", "speed", "temperature", "power", "kwh", "wh", "watts", "load", "consumption", "intensity", "glucose"),
 )
-CALENDAR = ("year", "month", "week", "day", "weekday", "hour", "minute", "second")  # parts of a time, coarsest first
+CALENDAR = ("year", "month", "week", "day", "weekday", "hour", "minute", "second")  # never what people share
 POINTS = (("x",), ("y",))
 DATA = re.compile(r"[-+]?\d[\d.,:/ TZ+-]*")  # a number or a time, which no column is called
-OTHERS = 3  # columns that are named beside one that was guessed
+OTHERS = 3  # columns that are named at most beside one that was guessed
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Guess:
 
     def _ask(self, what: str, columns: Sequence[str], name: str) -> None:
         """Ask whether the first of some columns is what it is taken for."""
-        others = f"; {_listed(columns[1:])} could be, too" if columns[1:] else ""
+        others = f"; {', '.join(map(repr, columns[1 : 1 + OTHERS]))} could be, too" if columns[1:] else ""
         self.questions.append(f"is {columns[0]!r} {what}? It is a guess{others}. Name yours with {option(name)}")
 
     def _order(self, user: str) -> str | None:
@@ -107,8 +107,6 @@ class Guess:
         if not names:
             dated = {name: self.head[name].n_unique() for name in free if _dated(self.head[name])}
             names, why = tuple(sorted(dated, key=lambda name: -dated[name])[:1]), "it holds times"  # the finest
-        if not names:
-            names, why = _calendar_parts(self.head.select(free)), "parts of a time, by their names"
         order = self._take(names, "order", why) if names else None
         return None if order is not None and order.strip().lower() in ("seq", *TIMES) else order  # `fit` finds those
 
@@ -130,12 +128,6 @@ class Guess:
         return self._take(alike[:1], "value", "its values repeat among people")
 
 
-def _listed(names: Sequence[str]) -> str:
-    """Names of columns in a sentence, the first few of many."""
-    shown = ", ".join(repr(name) for name in names[:OTHERS])
-    return shown if len(names) <= OTHERS else f"{shown} and {len(names) - OTHERS} more"
-
-
 def _by_name(names: Sequence[str], known: Sequence[str]) -> str | None:
     """The column that is called so, or so with a suffix such as _id."""
     plain = {name: name.strip().lower().replace(" ", "_").replace("-", "_") for name in names}
@@ -154,21 +146,10 @@ def _repeating(head: pl.DataFrame) -> list[str]:
     return sorted(fit, key=lambda name: (_timely(head[name]), -counts[name]))
 
 
-def _calendar_name(name: str) -> str | None:
-    """The part of a time that a column is called after, which is never what people have in common."""
-    plain = name.strip().lower().rstrip("s")
-    return plain if plain in CALENDAR else None
-
-
-def _calendar_parts(head: pl.DataFrame) -> tuple[str, ...]:
-    """The columns that are parts of a time, the coarsest first; a day of the week without its week orders nothing."""
-    named = {part: name for name in head.columns if (part := _calendar_name(name)) and _timely(head[name])}
-    return () if list(named) == ["weekday"] else tuple(named[part] for part in CALENDAR if part in named)
-
-
 def _alike(head: pl.DataFrame) -> list[str]:
     """The columns with more than one value, words before numbers, the fewest values first: what people share."""
-    counts = {name: head[name].n_unique() for name in head.columns if not (_calendar_name(name) or _dated(head[name]))}
+    free = [name for name in head.columns if not (_by_name([name], CALENDAR) or _dated(head[name]))]
+    counts = {name: head[name].n_unique() for name in free}
     text = (pl.String, pl.Categorical, pl.Enum)
     words = {name: head[name].dtype in text and not _timely(head[name]) for name in counts}
     own = {name: words[name] and n > head.height / 2 for name, n in counts.items()}  # a note in each row, say

@@ -6,7 +6,6 @@ it says is not private.
 
 from __future__ import annotations
 
-import math
 import os
 import shlex
 from collections.abc import Mapping
@@ -16,28 +15,23 @@ from typing import Any, Unpack
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from seqveil.core import geography
 from seqveil.core.errors import InputError, option
-from seqveil.core.kernel import Floats, Ints
+from seqveil.core.kernel import Ints
 from seqveil.core.model import Reading
-from seqveil.core.words import Line, Result, count, duration
-from seqveil.interfaces.files.cuts import around, fitting_size, round_near
+from seqveil.core.words import Line, Result, count
+from seqveil.interfaces.files.cuts import AUTO, around, fitting_size
 from seqveil.interfaces.files.events import Events, coordinates_in, read_events
 from seqveil.interfaces.files.fit import MOST_NUMBERS, ColumnWords
 from seqveil.interfaces.files.guessing import Guess, Role
-from seqveil.interfaces.files.ordering import IN_ORDER, TIMES
 from seqveil.interfaces.files.table import as_polars, read_table
 
 SHARED = 10  # people who must have a value before it is shown, and below which it is rare
 SHOWN = 8  # values shown at most
 HEAD = 10_000  # rows from which columns are guessed
 MOST_SYMBOLS = 5_000  # beyond which how predictable they are is not computed
-FAR = 5.0  # spreads (from the first to the third quartile) beyond the quartiles where an outlier begins
-LEVELS = 20  # bins that are proposed
 CELLS = 1_000  # of the map that are proposed, at most
-SMALL = "; numbers this small are taken for seconds; if they are milliseconds, call the column so, as in time_ms"
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,11 +46,8 @@ class Inspection(Result):
     shortest: int  # events of a stream
     typical: int
     longest: int
-    gap_typical: float | None  # seconds between two events of a stream; None without times
-    gap_longest: float | None
     values: int  # different ones
     numbers: bool  # whether they are numbers
-    outliers: int
     rare: int  # values that fewer than ten people have
     rare_events: int
     shared: list[tuple[str, int]]  # values that at least ten people have, and how often they come
@@ -84,13 +75,8 @@ class Inspection(Result):
             ("read", self.read),
             ("people", f"{count(self.users, 'person', 'people')}, {count(self.events, 'event')}; {length}"),
         ]
-        if self.gap_typical is not None and self.gap_longest is not None:
-            gaps = f"median {_span(self.gap_typical)} between two events, {_span(self.gap_longest)} at most"
-            said.append(("gaps", gaps + SMALL * (self.reading["unit"] == IN_ORDER)))
         different = count(self.values, "different number" if self.numbers else "different value")
         said.append(("values", f"{different}, {count(self.reading['missing'], 'row')} without one"))
-        if self.numbers and self.outliers:
-            said.append(("outliers", f"{count(self.outliers, 'row')} far from the bulk"))
         if not self.numbers:
             few = f"{count(self.rare, 'value')} that fewer than {SHARED} people have"
             said.append(("rare", f"{few}, in {count(self.rare_events, 'event')}"))
@@ -127,7 +113,7 @@ def inspect(data: Any, *, format: str | None = None, **words: Unpack[ColumnWords
     events = read_events(table, guess.reading, missing="drop")
     order = next((role.why for role in guess.roles if role.role == "order"), events.taken.why)
     taken, (people, who) = replace(events.taken, why=order, dropped=0), events.people
-    lengths, gaps = np.bincount(who), _gaps(events, who)
+    lengths = np.bincount(who)
     found = Inspection(
         roles=guess.roles,
         reading=asdict(taken),
@@ -137,8 +123,6 @@ def inspect(data: Any, *, format: str | None = None, **words: Unpack[ColumnWords
         shortest=int(lengths.min()),
         typical=int(np.median(lengths)),
         longest=int(lengths.max()),
-        gap_typical=None if gaps is None else float(np.median(gaps)) if gaps.size else 0.0,
-        gap_longest=None if gaps is None else float(gaps.max(initial=0.0)),
         **_about_values(events, who),
     )
     on_map = coordinates_in(guess.reading.value_columns) == guess.reading.value_columns
@@ -151,24 +135,12 @@ def inspect(data: Any, *, format: str | None = None, **words: Unpack[ColumnWords
     return replace(found, questions=asked, options=options, command=command)
 
 
-def _gaps(events: Events, who: Ints) -> Floats | None:
-    """Seconds between two events of a stream; None where the order is no time."""
-    order = events.order
-    if order is None or events.counts or order.dtype == pl.Struct:
-        return None
-    if not (order.name.strip().lower() in TIMES or events.taken.unit):
-        return None
-    places = np.argsort(who, kind="stable")
-    steps, same = np.diff(events.seconds()[places]), np.diff(who[places]) == 0
-    return np.asarray(steps[same], np.float64)
-
-
 def _about_values(events: Events, who: Ints) -> dict[str, Any]:
     """How many values there are, whether they are numbers, and which of them few people have."""
     series = events.values
     if isinstance(series, np.ndarray):
-        many, far = len(np.unique(series, axis=0)), int(_far(series).sum())
-        return {"values": many, "numbers": True, "outliers": far, "rare": 0, "rare_events": 0, "shared": []}
+        many = len(np.unique(series, axis=0))
+        return {"values": many, "numbers": True, "rare": 0, "rare_events": 0, "shared": []}
     table = (
         pl.DataFrame({"v": series, "who": who})
         .group_by("v", maintain_order=True)
@@ -180,19 +152,10 @@ def _about_values(events: Events, who: Ints) -> dict[str, Any]:
     return {
         "values": table.height,
         "numbers": numbers,
-        "outliers": int(_far(np.asarray(series.to_numpy(), np.float64)[:, None]).sum()) if numbers else 0,
         "rare": few.height,
         "rare_events": int(few["events"].sum()),
         "shared": [] if numbers else [(str(value), many) for value, many, _ in common.head(SHOWN).rows()],
     }
-
-
-def _far(numbers: Floats) -> NDArray[np.bool_]:
-    """Which rows lie far from the bulk in some column."""
-    low, high = np.quantile(numbers, [0.25, 0.75], axis=0)
-    with np.errstate(over="ignore"):  # then nothing is far
-        reach = FAR * np.where(high > low, high - low, np.inf)
-    return np.asarray(((numbers < low - reach) | (numbers > high + reach)).any(1))
 
 
 def _questions(found: Inspection, reading: Reading, on_map: bool) -> list[str]:
@@ -215,7 +178,7 @@ def _questions(found: Inspection, reading: Reading, on_map: bool) -> list[str]:
         asked.append(
             f"the values are {found.values:,} different numbers. Taken as they are, each would be a symbol of its own, "
             "and a model learns little about a symbol that comes rarely. How finely shall they be cut? "
-            f"{option('bins')} cuts evenly, {option('levels')} into bins of about equal count"
+            f"Say it with {option('bins')}; auto cuts about 20 bins over their bulk"
         )
     elif not found.numbers and found.values > MOST_SYMBOLS:
         asked.append(f"{found.values:,} different values are many: is this the value column?")
@@ -239,11 +202,9 @@ def _options(found: Inspection, events: Events, on_map: bool) -> dict[str, Any]:
         good = np.asarray(series)[geography.possible(np.asarray(series))]
         options["cell_metres"] = fitting_size(around(good), CELLS) if len(good) else 500.0
     elif isinstance(series, np.ndarray):
-        options["grid"] = "auto"
+        options["grid"] = AUTO
     elif cut:
-        low, high = np.quantile(series.to_numpy().astype(np.float64), [0.01, 0.99])
-        even = not found.outliers and high > low and math.isfinite(high - low)
-        options |= {"bins": round_near(float(high - low) / LEVELS)} if even else {"levels": LEVELS}
+        options["bins"] = AUTO
     pools = found.rare > 0 and found.users >= 2 * SHARED and found.values - found.rare >= 2
     return options | ({"other": SHARED} if pools and not found.numbers and not cut else {})
 
@@ -255,8 +216,3 @@ def option_words(options: Mapping[str, Any]) -> str:
         text = f"{value:g}" if isinstance(value, int | float) else shlex.quote(value)
         words += f" --{name.replace('_', '-')}{'-column' * (name in ('user', 'value', 'time'))} {text}"
     return words
-
-
-def _span(seconds: float) -> str:
-    """A time between two events; `duration` counts no parts of a second."""
-    return f"{seconds:.2g} seconds" if 0 < seconds < 1 else duration(seconds)

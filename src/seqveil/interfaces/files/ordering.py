@@ -190,7 +190,7 @@ def _said_of_text(order: pl.Series) -> str:
 def no_mean() -> str:
     """What to do where the mean of a slot is asked of names."""
     return (
-        f"the mean of a slot needs numbers that are cut ({option('bins')}, {option('levels')} or {option('grid')}); "
+        f"the mean of a slot needs numbers that are cut ({option('bins')} or {option('grid')}); "
         f"choose {option('slot', 'last')} or {option('slot', 'most')}"
     )
 

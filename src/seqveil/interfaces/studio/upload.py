@@ -37,7 +37,7 @@ SAID_HERE = {
     " Name yours with value=": " Choose yours above",
     "name it with user=": "choose it above",
     "name it with value=": "choose it above",
-    "bins= cuts evenly, levels= into bins of about equal count": CUT,
+    "Say it with bins=; auto cuts about 20 bins over their bulk": CUT,
     "Say it with cell_metres=": CUT,
     "Cut the map with cell_metres=": "Choose them above",
     "auto cuts about 10 by 10 cells over their bulk": CUT,
@@ -53,7 +53,7 @@ class UploadChoice:
     value: str = ""  # two, as in x,y, are places
     time: str = ""
     trait: str = ""  # one label for each person, which may be kept secret
-    cut: float | None = None  # into cells of so many metres, so many bins, or so many cells a side
+    cut: float | None = None  # into cells of so many metres, bins of this width, or so many cells a side
 
     @classmethod
     def of(cls, given: Any) -> UploadChoice:
@@ -110,8 +110,7 @@ class Upload:
         elif cut is not None and "grid" in options:
             options["grid"] = f"{int(cut)}x{int(cut)}"
         elif cut is not None:
-            options = {name: value for name, value in options.items() if name not in ("bins", "other")}
-            options["levels"] = int(cut)
+            options = {name: value for name, value in options.items() if name != "other"} | {"bins": cut}
         return options | ({"trait": chosen.trait} if chosen.trait else {}), said
 
     def describe(self, chosen: UploadChoice) -> dict[str, Any]:
