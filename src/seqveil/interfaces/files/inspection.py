@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from seqveil.core import geography
-from seqveil.core.errors import InputError, option
+from seqveil.core.errors import InputError
 from seqveil.core.kernel import Ints
 from seqveil.core.model import Reading
 from seqveil.core.words import Line, Result, count
@@ -30,7 +30,6 @@ from seqveil.interfaces.files.table import as_polars, read_table
 SHARED = 10  # people who must have a value before it is shown, and below which it is rare
 SHOWN = 8  # values shown at most
 HEAD = 10_000  # rows from which columns are guessed
-MOST_SYMBOLS = 5_000  # beyond which how predictable they are is not computed
 CELLS = 1_000  # of the map that are proposed, at most
 
 
@@ -54,11 +53,6 @@ class Inspection(Result):
     questions: list[str] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)  # of `fit`, by their names in Python
     command: str = ""
-
-    @property
-    def too_many_numbers(self) -> bool:
-        """Whether the values are numbers that must be cut before they are symbols."""
-        return self.numbers and self.values > MOST_NUMBERS
 
     def lines(self) -> list[Line]:
         """What was found, a line for each part."""
@@ -125,14 +119,12 @@ def inspect(data: Any, *, format: str | None = None, **words: Unpack[ColumnWords
         longest=int(lengths.max()),
         **_about_values(events, who),
     )
-    on_map = coordinates_in(guess.reading.value_columns) == guess.reading.value_columns
-    options = _options(found, events, on_map)
-    asked = [*guess.questions, *_questions(found, events.reading, on_map)]
+    options = _options(found, events)
     title, model = "DATA", "DATA.model"
     if isinstance(source, str | os.PathLike):
         title, model = os.fspath(source), f"{Path(source).name.split('.')[0] or 'data'}.model"
     command = f"seqveil fit {shlex.quote(title)} -o {shlex.quote(model)}{option_words(options)}"
-    return replace(found, questions=asked, options=options, command=command)
+    return replace(found, questions=[*guess.questions, *_questions(found)], options=options, command=command)
 
 
 def _about_values(events: Events, who: Ints) -> dict[str, Any]:
@@ -158,47 +150,25 @@ def _about_values(events: Events, who: Ints) -> dict[str, Any]:
     }
 
 
-def _questions(found: Inspection, reading: Reading, on_map: bool) -> list[str]:
-    """What whoever knows the file should be asked."""
-    asked, points = [], len(reading.value_columns) == 2
-    beside = coordinates_in([role.column for role in found.roles if role.role == "not used"])
-    if on_map:
-        asked.append(
-            f"how large shall the cells of the map be? Say it with {option('cell_metres')}; and plan with "
-            f"{option('distortion', 'metres')} to count errors in metres"
-        )
-    elif points:
-        asked.append("points need a grid: how fine shall it be? auto cuts about 10 by 10 cells over their bulk")
-    elif beside is not None:
-        asked.append(
-            f"columns {beside[0]!r} and {beside[1]!r} are coordinates: shall an error be a distance? Cut the map with "
-            f"{option('cell_metres')}"
-        )
-    if found.too_many_numbers and not points:
-        asked.append(
-            f"the values are {found.values:,} different numbers. Taken as they are, each would be a symbol of its own, "
-            "and a model learns little about a symbol that comes rarely. How finely shall they be cut? "
-            f"Say it with {option('bins')}; auto cuts about 20 bins over their bulk"
-        )
-    elif not found.numbers and found.values > MOST_SYMBOLS:
-        asked.append(f"{found.values:,} different values are many: is this the value column?")
+def _questions(found: Inspection) -> list[str]:
+    """What whoever knows the file should be asked about its people."""
     if found.users < SHARED:
         few = f"{count(found.users, 'person', 'people')} {'is' if found.users == 1 else 'are'} few"
-        asked.append(f"{few}: a model of them shows how they behave. Is the user column right?")
-    elif found.longest == 1:
-        asked.append("each person has one event, so nothing follows upon anything. Is the user column right?")
-    return asked
+        return [f"{few}: a model of them shows how they behave. Is the user column right?"]
+    if found.longest == 1:
+        return ["each person has one event, so nothing follows upon anything. Is the user column right?"]
+    return []
 
 
-def _options(found: Inspection, events: Events, on_map: bool) -> dict[str, Any]:
+def _options(found: Inspection, events: Events) -> dict[str, Any]:
     """How `fit` is to read this file, by the names that it has for it, where that is not what it does anyway."""
     names, usual, series = events.reading, Reading(), events.values
     given = {"user": names.user, "value": names.value, "time": names.time}
     options: dict[str, Any] = {role: name for role, name in given.items() if name != getattr(usual, role)}
-    cut = isinstance(series, np.ndarray) or found.too_many_numbers
+    cut = found.numbers and (isinstance(series, np.ndarray) or found.values > MOST_NUMBERS)
     if events.taken.missing:
         options["missing"] = "hold" if cut else "symbol"
-    if on_map:
+    if coordinates_in(names.value_columns) == names.value_columns:
         good = np.asarray(series)[geography.possible(np.asarray(series))]
         options["cell_metres"] = fitting_size(around(good), CELLS) if len(good) else 500.0
     elif isinstance(series, np.ndarray):

@@ -31,16 +31,11 @@ COLUMNS = ("user", "value", "time", "trait")  # that somebody may choose
 USUAL = {"user": "user", "value": "value", "time": ""}  # columns that are taken where none is named
 
 # what `seqveil inspect` says by options of the command line, and what a visitor of the page can do about it
-CUT = "Say it under “Cut into”; left empty, the page cuts as the commands below say"
 SAID_HERE = {
     " Name yours with user=": " Choose yours above",
     " Name yours with value=": " Choose yours above",
     "name it with user=": "choose it above",
     "name it with value=": "choose it above",
-    "Say it with bins=; auto cuts about 20 bins over their bulk": CUT,
-    "Say it with cell_metres=": CUT,
-    "Cut the map with cell_metres=": "Choose them above",
-    "auto cuts about 10 by 10 cells over their bulk": CUT,
     ", or name date and clock apart, as in time='date,hour'": ", or choose the rows as they are",
 }
 
