@@ -34,8 +34,7 @@ def audit(
     releases there are. No alarm is no proof.
 
     With --html it writes a page for a data protection officer: what was promised to whom, the model and its checks,
-    what an attacker got, the account, settings and fingerprints, and a claim sheet that follows the questions of NIST
-    SP 800-226. It names no user and no released value.
+    what an attacker got, the account, settings and fingerprints. It names no user and no released value.
 
     With --secret it measures exactly what all releases of a stream together disclosed about it, whatever the
     mechanism, and checks its ε where --secret-epsilon or the side file has one.
