@@ -62,7 +62,7 @@ def test_the_date_line_is_no_border(tmp_path):
         (["--cell-metres", "500", "--value-column", "lat"], "need two columns"),
         (["--cell-metres", "500", "--value-column", "lon,time"], "are no places"),
         (["--cell-metres", "500", "--value-column", "user,lon"], "different names"),
-        (["--cell-metres", "500", "--other", "3"], "leave it out"),
+        (["--cell-metres", "500", "--other", "3"], "at most one of"),
         (["--cell-metres", "500", "--missing", "symbol"], "--missing drop or"),
         (["--cell-metres", "500", "--range", "1,2"], "SOUTH,NORTH,WEST,EAST"),
         ([], "with --cell-metres 500"),
@@ -96,7 +96,7 @@ def test_frames_take_the_same_words():
     odd = frame.rename({"lat": "y", "lon": "x"}).to_pandas()
     assert sv.fit(odd, cell_metres=1000, smoothing=1, value="y,x").fingerprint == model.fingerprint
     assert "--cell-metres" in sv.inspect(frame).command
-    with pytest.raises(InputError, match="no cut and no range"):
+    with pytest.raises(InputError, match="at most one of"):
         sv.fit(frame, alphabet=["a"], cell_metres=500)
     with pytest.raises(InputError, match="the latitude before the longitude in value=; got lon,lat"):
         sv.fit(frame, value="lon,lat", cell_metres=500)

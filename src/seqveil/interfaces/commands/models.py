@@ -34,7 +34,7 @@ class PrivateFitOptions:
 
     private: float | None = o.opt("EPSILON", "Fit with user-level differential privacy at this ε.")
     contribution: int | None = o.opt("M", "With --private: the most transitions of one user to count  [default: 20]")
-    alphabet: Path | None = o.opt("FILE", "The allowed values: one per line, a JSON list, or a model that has them.")
+    alphabet: Path | None = o.opt("FILE", "The allowed values: one per line, or a model that has them.")
     range: str | None = o.opt(
         "LO,HI",
         "Fixed range instead of that of the data: LO,HI for --bins; X0,X1,Y0,Y1 for --grid; SOUTH,NORTH,WEST,EAST "

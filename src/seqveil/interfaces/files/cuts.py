@@ -7,7 +7,6 @@ cell. What lies outside counts to the cells at the edge.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import re
 from pathlib import Path
@@ -216,8 +215,7 @@ def in_slots(alphabet: Symbols, slots: Slots | None) -> Symbols:
 def named_alphabet(given: object, on_unknown: OnUnknown | None) -> Symbols:
     """The alphabet that somebody names: a list of values, an alphabet, a model, or a file of one of them.
 
-    A text file has a value a line, or is a JSON list. Lines that are all whole numbers are numbers; JSON says what is
-    text.
+    A text file has a value a line. Lines that are all whole numbers are numbers.
     """
     if isinstance(given, str | Path):
         found: Symbols = _alphabet_file(Path(given))
@@ -234,15 +232,12 @@ def _alphabet_file(file: Path) -> Symbols:
     if content.startswith(b"PK"):
         return MarkovModel.load(file).alphabet
     try:
-        text = content.decode("utf-8-sig")
-        if text.lstrip().startswith("["):
-            return Alphabet(json.loads(text))
-        values = [line for line in text.splitlines() if line]
+        values = [line for line in content.decode("utf-8-sig").splitlines() if line]
         numbers = all(re.fullmatch(r"0|-?[1-9]\d*", value) for value in values)
         return Alphabet([int(value) for value in values] if numbers else values)
-    except (ValueError, TypeError, RecursionError) as error:
+    except ValueError as error:
         why = f" ({error})" if isinstance(error, InputError) else ""
-        raise DataError(f"{file.name}: expected distinct values, one a line, or a JSON list{why}") from None
+        raise DataError(f"{file.name}: expected distinct values, one a line{why}") from None
 
 
 def _numbers(span: str | None, count: int, form: str) -> list[float]:

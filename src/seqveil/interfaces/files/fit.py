@@ -135,30 +135,26 @@ def _named(given: Any, ways: Mapping[str, Any], public: bool) -> Symbols | None:
 
     Refuses what does not go together.
     """
-    if given.alphabet is not None and (ways or given.range is not None):
-        raise InputError(f"{option('alphabet')} names the values, so no cut and no range go with it; leave them out")
-    if len(ways) > 1:
+    several = [*ways, *(name for name in ("alphabet", "other") if getattr(given, name) is not None)]
+    if len(several) > 1:
         raise InputError(
-            f"expected at most one of {', '.join(map(option, ways))}, ways to cut numbers; leave the others out"
+            f"expected at most one of {', '.join(map(option, several))}, which all say what the symbols are; leave the "
+            "others out"
         )
-    if given.other is not None and (ways or given.alphabet is not None):
-        raise InputError(f"{option('other')} pools names that occur; with cuts or an alphabet leave it out")
     if ways and given.missing == "symbol":
         raise InputError(no_symbol())
+    if given.range is not None and not ways:
+        named = " or ".join(option(way) for way in WAYS)
+        raise InputError(f"{option('range')} goes with {named}; add one of them, or leave it out")
     if given.alphabet is not None:
         return cuts.named_alphabet(given.alphabet, given.on_unknown)
-    if public and (given.range is None or not ways):
+    if public and given.range is None:
         raise InputError(
             "a private fit needs a public alphabet, since collecting it from the data would show who had what; pass "
             f"{option('alphabet')}, or {option('bins')}, {option('grid')} or {option('cell_metres')} with "
             f"{option('range', 'LO,HI')}"
         )
-    if given.range is None and not public:
-        return None
-    if not ways:
-        named = " or ".join(option(way) for way in ("bins", "grid", "cell_metres"))
-        raise InputError(f"{option('range')} goes with {named}; add one of them, or leave it out")
-    return cuts.cut(*next(iter(ways.items())), None, given.range)
+    return None if given.range is None else cuts.cut(*next(iter(ways.items())), None, given.range)
 
 
 def _found(
@@ -273,7 +269,6 @@ def fit(data: Any, **words: Any) -> MarkovModel:
 def fit_table(
     data: Any,
     *,
-    order: int = 1,
     smoothing: float = SMOOTHING,
     context: str | None = None,
     trait: str | None = None,
@@ -287,8 +282,7 @@ def fit_table(
     """Fit a model to a file or a frame. Without `private` the fit itself is **not** private.
 
     Parameters:
-        data: a polars, pandas or Arrow frame, or the path of a file.
-        order, smoothing: of the chain, as in `MarkovModel.fit`.
+        smoothing: as in `MarkovModel.fit`.
         context: what the next symbol depends on ("auto", "order:2", "types:16"), checked on held-out people.
         trait: a column with one label for each user; each label gets types of its own, as many as `context` says.
         private: fit with differential privacy at this ε for each user. Users and events are noisy then too: nothing
@@ -296,13 +290,8 @@ def fit_table(
         contribution: with `private`, the most transitions of one user that count.
         seed: with `private`, makes the noise repeatable, and the fit not private.
         working: called with the share that is done where contexts are compared.
-        progress: called with how many rows were read, and how many there are.
-        words: how the file is read, and how its values become symbols.
     """
-    if context is not None and order != 1:
-        raise InputError(f"{option('context')} says what {option('order')} says; pass {option('context', 'order:2')}")
-    plain = (order, smoothing) == (1, SMOOTHING)
-    _check_private(private, context or trait, plain, (contribution, seed), words)
+    _check_private(private, context or trait, smoothing, (contribution, seed), words)
     found = read_values(data, public=private is not None, **words)
     progress(found.events.n, found.events.n)
     if private is not None:
@@ -320,9 +309,9 @@ def fit_table(
         choice = choose(coded, found.alphabet, context, **how)
         model = choice.model
     elif trait is not None and context in (None, "auto"):  # as many types of each answer as predict others
-        model = fit_codes(coded.rows, coded.codes, found.alphabet, order=order, trait=(trait, labels), **how)
+        model = fit_codes(coded.rows, coded.codes, found.alphabet, trait=(trait, labels), **how)
     else:  # nothing to choose, or too few to hold any out
-        wanted = Context(order) if context is None else Context.parse(context)
+        wanted = Context() if context is None else Context.parse(context)
         model = coded.fit(wanted, found.alphabet, np.zeros(0, np.int64), **how)
     return Fitted(
         model.with_reading(replace(found.events.reading, time=words.get("time"))),  # an order by name is found again
@@ -352,12 +341,11 @@ def _label(text: str | None) -> str | None:
 
 
 def _check_private(
-    private: float | None, beyond: str | None, plain: bool, bounds: Sequence[int | None], words: Mapping[str, Any]
+    private: float | None, beyond: str | None, smoothing: float, bounds: Sequence[int | None], words: Mapping[str, Any]
 ) -> None:
     """Refuse what a fit with differential privacy cannot do, and what only such a one can.
 
-    `beyond` is a context or a trait; `plain`, whether order and smoothing are as usual; `bounds`, what is said
-    about the noise.
+    `beyond` is a context or a trait; `bounds`, what is said about the noise.
     """
     if private is None:
         if any(each is not None for each in bounds):
@@ -370,8 +358,8 @@ def _check_private(
             "a private fit is of one chain: noise for n² counts hides a person, noise for each type's would hide the "
             f"types; leave {option('context')} and {option('trait')} out, or fit it to data that may be published"
         )
-    if not plain:
-        raise InputError("a private fit is of order 1 and smooths by its noise; leave order and smoothing out")
+    if smoothing != SMOOTHING:
+        raise InputError(f"a private fit smooths by its noise; leave {option('smoothing')} out")
     if words.get("other") is not None:
         raise InputError(f"{option('other')} looks at who has what, which a private fit may not; leave it out")
     if "pad" in (words.get("slot") or ""):
