@@ -163,7 +163,7 @@ class ColumnOptions:
         str | None,
         option(
             "NAME",
-            "Column that orders a user's events, or several: week,hour  [default: seq, time, timestamp, ts or date]",
+            "Column that orders a user's events  [default: seq, time, timestamp, ts or date]",
             "--time-column",
         ),
     ] = None

@@ -67,11 +67,9 @@ class Taken:
         """In one line, without what follows from values or from how the raw rows stood in the file."""
         by = f"rows in the order of the file ({self.why})"
         names = Reading(self.user, self.value, self.order)
-        user, value, order = (
-            ", ".join(map(repr, own)) for own in (names.user_columns, names.value_columns, names.time_columns)
-        )
-        if order:
-            by = f"in the order of {order} ({self.why}{f', {self.unit}' if self.unit else ''})"
+        user, value = (", ".join(map(repr, own)) for own in (names.user_columns, names.value_columns))
+        if self.order:
+            by = f"in the order of {self.order!r} ({self.why}{f', {self.unit}' if self.unit else ''})"
         slots = f"; one row for each of {self.slots}" if self.slots else ""
         return f"{self.form}: user {user}, value {value}; {by}{slots}"
 
@@ -119,7 +117,7 @@ class Events:
 
     @property
     def order(self) -> pl.Series | None:
-        """The order column under its own name; of several a struct."""
+        """The order column under its own name."""
         return self.frame["order"].rename(self.taken.order or "") if "order" in self.frame.columns else None
 
     @property
@@ -227,7 +225,7 @@ def read_events(
     if missing not in (None, "drop", "hold", "symbol"):
         raise InputError(f"expected missing values to be drop, hold or symbol, got {missing!r}")
     chosen = EventColumns(file_name(data), reading, clock or slots is not None, on_map, tuple(beside))
-    wanted = (*reading.user_columns, *reading.value_columns, *reading.time_columns)
+    wanted = [*reading.user_columns, *reading.value_columns, *([reading.time] if reading.time else [])]
     table = read_table(data, chosen.pick, format, wanted)
     kind = "text" if missing == "symbol" and kind == "auto" else kind
     found = _filled(_in_order(_keyed(chosen.events(table, kind, missing, holes))), missing)
@@ -269,21 +267,21 @@ def coordinates_in(found: Sequence[str], pair: Sequence[Sequence[str]] = PLACE) 
     return None if first is None or second is None else (first, second)
 
 
-def order_in(found: Sequence[str], reading: Reading, clock: bool = False) -> tuple[tuple[str, ...], str]:
-    """The columns that give the order among those found, and why they are taken; with `clock` they must be times.
+def order_in(found: Sequence[str], reading: Reading, clock: bool = False) -> tuple[str | None, str]:
+    """The column that gives the order among those found, and why it is taken; with `clock` it must be times.
 
     >>> order_in(["user", "Timestamp", "value"], Reading())
-    (('Timestamp',), 'by its name')
+    ('Timestamp', 'by its name')
     """
     if reading.time is not None:
-        return reading.time_columns, "as named"
+        return reading.time, "as named"
     taken = {*reading.user_columns, *reading.value_columns}
     free = [name for name in found if name not in taken]
     for usual in ordering.TIMES if clock else ordering.ORDERS:
         alike = [name for name in free if name == usual] or [name for name in free if name.strip().lower() == usual]
         if len(alike) == 1:
-            return (alike[0],), "by its name"
-    return (), "no column is called " + ", ".join(ordering.ORDERS)
+            return alike[0], "by its name"
+    return None, "no column is called " + ", ".join(ordering.ORDERS)
 
 
 @dataclass
@@ -295,11 +293,11 @@ class EventColumns:
     clock: bool
     on_map: bool
     beside: tuple[str, ...]
-    order: tuple[str, ...] = ()
+    order: str | None = None
     why: str = ""
 
     def pick(self, found: Sequence[str]) -> list[str]:
-        """The columns to keep; which of them give the order is noted, and why."""
+        """The columns to keep; which of them gives the order is noted, and why."""
         pair = coordinates_in(found)
         named = self.reading.value != Reading().value and set(self.reading.value_columns) <= set(found)
         if self.on_map and pair is not None and named and self.reading.value_columns == pair[::-1]:
@@ -310,7 +308,7 @@ class EventColumns:
             self.reading = self.reading.but(value=",".join(pair))
         self.order, self.why = order_in(found, self.reading, self.clock)
         names = self.reading
-        wanted = list(dict.fromkeys([*names.user_columns, *names.value_columns, *self.order]))
+        wanted = [*names.user_columns, *names.value_columns, *([] if self.order is None else [self.order])]
         lacking = [name for name in wanted if name not in found]
         if lacking:
             self._refuse_lacking(found, lacking, pair, len(lacking) == len(wanted))
@@ -328,34 +326,25 @@ class EventColumns:
                 f"with {option('value')}, or fit a model of places with {option('cell_metres', 500)}"
             )
         has = "its first line must be a header" if hide else f"it has {', '.join(map(repr, found))}"
-        roles = {"user": self.reading.user_columns, "value": self.reading.value_columns, "time": self.order}
+        roles = {"user": self.reading.user_columns, "value": self.reading.value_columns, "time": {self.order}}
         names = " and ".join(option(role) for role, own in roles.items() if set(own) & set(lacking))
         look = "" if self.name in ("-", FRAME) else ", or see what `inspect` finds in it"
         raise DataError(f"{self.name}: no column {what} ({has}); name yours with {names}{look}")
 
     def events(self, table: Table, kind: ValueType, missing: Missing | None, holes: Holes) -> Events:
-        """The rows as they stand in the table, each column with its type.
-
-        A column that was taken for the time by its name alone, and holds none, is let go.
-        """
+        """The rows as they stand in the table, each column with its type."""
         names, frame, pairs = self.reading, table.frame, len(self.reading.value_columns) == 2
-        guessed = names.time is None and bool(self.order) and self.order[0] not in ("seq", "time")
-        if guessed and ordering.holds_no_times(frame[self.order[0]]):
-            self.why, self.order = f"column {self.order[0]!r} holds no times", ()
-        typed = {name: self._typed(frame[name]) for name in (*names.user_columns, *self.order)}
-        made, unit = [joined([typed[name] for name in names.user_columns]).rename("user")], ""
+        made, unit = [joined([self._typed(frame[name]) for name in names.user_columns]).rename("user")], ""
         for k, name in enumerate(names.value_columns):
             column = self._value(frame[name], kind, table.text, missing, holes if missing is None else "empty")
             made.append(column.rename(f"value{k}" if pairs else "value"))
-        if len(self.order) == 1:
-            made.append(typed[self.order[0]].rename("order"))
-            unit = ordering.unit_of(typed[self.order[0]], self.name, self.clock)
-        elif self.order:
-            made.append(pl.DataFrame([typed[name] for name in self.order]).to_struct("order"))
+        if self.order is not None:
+            order = self._typed(frame[self.order])
+            unit = ordering.unit_of(order, self.name, self.clock)
+            made.append(order.rename("order"))
         made.append(pl.Series("row", np.arange(frame.height) + 1))
         made += [frame[name] for name in self.beside if name in frame.columns]
-        order = ",".join(self.order) or None
-        taken = Taken(table.form, names.user, names.value, order, self.why, unit, rows=frame.height)
+        taken = Taken(table.form, names.user, names.value, self.order, self.why, unit, rows=frame.height)
         return Events(self.name, names, pl.DataFrame(made), taken)
 
     def _typed(self, series: pl.Series) -> pl.Series:
@@ -368,7 +357,7 @@ class EventColumns:
             return series.cast(pl.String)
         if series.dtype.is_decimal():
             return series.cast(pl.Float64)
-        if series.dtype == pl.String and series.name in self.order and series.str.contains(ordering.DECIMAL).all():
+        if series.dtype == pl.String and series.name == self.order and series.str.contains(ordering.DECIMAL).all():
             return series.cast(pl.Int64 if series.str.contains(_WHOLE).all() else pl.Float64)
         return series
 

@@ -15,7 +15,7 @@ import polars as pl
 from seqveil.core.errors import DataError, option
 from seqveil.core.model import Reading
 from seqveil.interfaces.files.events import coordinates_in, order_in
-from seqveil.interfaces.files.ordering import DECIMAL, ORDERS, TIMES, since_1970, text_times
+from seqveil.interfaces.files.ordering import DECIMAL, ORDERS, since_1970, text_times
 
 PEOPLE = (
     *("user", "person", "people", "participant", "subject", "customer", "client", "patient", "member", "household"),
@@ -65,7 +65,7 @@ class Guess:
 
     def _refuse_no_header(self, given: Reading) -> None:
         """Where a CSV has no header its names are somebody's row, which nothing may show."""
-        names, named = self.head.columns, {*given.user_columns, *given.value_columns, *given.time_columns}
+        names, named = self.head.columns, {*given.user_columns, *given.value_columns, given.time}
         data = [name for name in names if DATA.fullmatch(name) or (self.head[name].cast(pl.String) == name).any()]
         known = _by_name(names, (*PEOPLE, *VALUES, *ORDERS, *CALENDAR, "x", "y")) or coordinates_in(names)
         if data and not named & {*names} and not known:
@@ -101,14 +101,15 @@ class Guess:
 
     def _order(self, user: str) -> str | None:
         free = self._free()
-        names, why = order_in(free, Reading(user=user, value="\x00"))
-        if names and names[0] != "seq" and not _timely(self.head[names[0]]):
-            names = ()
-        if not names:
-            dated = {name: self.head[name].n_unique() for name in free if _dated(self.head[name])}
-            names, why = tuple(sorted(dated, key=lambda name: -dated[name])[:1]), "it holds times"  # the finest
-        order = self._take(names, "order", why) if names else None
-        return None if order is not None and order.strip().lower() in ("seq", *TIMES) else order  # `fit` finds those
+        name, why = order_in(free, Reading(user=user, value="\x00"))
+        if name is not None:
+            self._take([name], "order", why)
+            return None  # `fit` finds it by its name
+        dated = [name for name in free if _dated(self.head[name])]
+        if not dated:
+            return None
+        finest = max(dated, key=lambda name: self.head[name].n_unique())
+        return self._take([finest], "order", "it holds times")
 
     def _named_value(self) -> str | None:
         free = self._free()

@@ -27,7 +27,6 @@ MOST_ROWS = 50_000_000  # slots of all streams together: they are held in memory
 _EPOCH = 1e8  # seconds since 1970: a first time beyond it is one of a calendar, in whichever unit
 _ISO = ("%FT%T%.f%#z", "%FT%T%.f", "%FT%H:%M%#z", "%FT%H:%M", "%F", "%G-W%V-%u", "%a %b %d %T %z %Y")
 _DOTS, _SLASHES = r"^(\d{1,2})\.(\d{1,2})\.(\d{4})", r"^(\d{1,2})/(\d{1,2})/(\d{4})"
-_CLOCK = r"^(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?$"
 _PARTS = {"ns": 1e9, "us": 1e6, "ms": 1e3}
 Row = Callable[[int], int]  # the row of a file that an entry came from
 
@@ -59,25 +58,9 @@ def text_times(text: pl.Series) -> pl.Series:
 
 
 def order_key(order: pl.Series, row: Row, name: str) -> pl.Series:
-    """An order column as numbers: what it holds, or microseconds since 1970 for text; of several columns the rank.
-
-    Of several columns a time of day (10:30) may be one.
-    """
-    if order.dtype != pl.Struct:
-        return _text_key(order, row, name) if order.dtype == pl.String else order.to_physical()
-    keys = []
-    for part in order.struct.unnest():
-        key = _seconds_of_day(part) if part.dtype == pl.String and part.str.contains(_CLOCK).all() else None
-        keys.append((order_key(part, row, name) if key is None else key).rename(part.name))
-    return pl.DataFrame(keys).to_struct().rank("dense")
-
-
-def _seconds_of_day(clock: pl.Series) -> pl.Series:
-    hours, minutes, seconds = (clock.str.extract(_CLOCK, k).cast(pl.Float64) for k in (1, 2, 3))
-    return hours * 3600 + minutes * 60 + seconds.fill_null(0.0)
-
-
-def _text_key(order: pl.Series, row: Row, name: str) -> pl.Series:
+    """An order column as numbers: what it holds, or microseconds since 1970 for text."""
+    if order.dtype != pl.String:
+        return order.to_physical()
     found, numbers = text_times(order), order.str.contains(DECIMAL)
     mixed = numbers != numbers[0]
     if mixed.any():
@@ -88,17 +71,18 @@ def _text_key(order: pl.Series, row: Row, name: str) -> pl.Series:
         bad = row(int(found.is_null().arg_max() or 0))
         raise DataError(
             f"{name}: row {bad}: column {order.name!r} must hold numbers or times; write it as 2024-05-01T10:00:00Z or "
-            f"01.05.2024 10:00, or name date and clock apart, as in {option('time', 'date,hour')}"
+            f"01.05.2024 10:00, rename it, or name another column with {option('time')}"
         )
     return found.to_physical()
 
 
 def seconds(order: pl.Series | None, key: pl.Series | None, counts: bool, row: Row, name: str) -> Floats:
     """The order column in seconds, given its key: numbers by their size or name, others since 1970."""
-    if order is None or key is None or counts or order.dtype == pl.Struct:
-        several = order is not None and not counts
-        what = "times in one column; name it" if several else "a column of times; add one, or name it"
-        raise DataError(f"{name}: slots and budgets per seconds need {what} with {option('time')}")
+    if order is None or key is None or counts:
+        named = option("time")
+        raise DataError(
+            f"{name}: slots and budgets per seconds need a column of times; add one, or name it with {named}"
+        )
     if order.dtype == pl.String or order.dtype.is_temporal():  # as floats: in a finer unit far times would wrap around
         numbers = np.asarray(key.to_numpy(), np.float64)
         unit = "us" if order.dtype == pl.String else getattr(order.dtype, "time_unit", "ns")
@@ -123,14 +107,6 @@ def _power(order: pl.Series) -> int:
     if clock.says_milliseconds(order.name):
         return -1
     return int(clock.powers(np.abs(order.cast(pl.Float64).to_numpy()).max(keepdims=True))[0])
-
-
-def holds_no_times(order: pl.Series) -> bool:
-    """Whether a column of text holds neither numbers nor times, whatever it is called."""
-    if order.dtype != pl.String:
-        return False
-    text = order.drop_nulls()
-    return not (text.str.contains(DECIMAL).any() or text_times(text).is_not_null().any())
 
 
 def unit_of(order: pl.Series, name: str, needed: bool) -> str:

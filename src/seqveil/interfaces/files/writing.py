@@ -329,7 +329,7 @@ def _as_bytes(column: pl.Series | Floats | Ints) -> tuple[bytes, ...]:
     """A column in bytes; of text also the length of each entry: without it "a", "bc" would look like "ab", "c"."""
     if isinstance(column, np.ndarray):
         return (np.ascontiguousarray(column, "<f8" if column.dtype.kind == "f" else "<i8").tobytes(),)
-    text = column.struct.json_encode() if column.dtype == pl.Struct else column.cast(pl.String)
+    text = column.cast(pl.String)
     return "".join(text.to_list()).encode(), text.str.len_bytes().to_numpy().astype("<i8").tobytes()
 
 
@@ -347,7 +347,7 @@ def rows_frame(
     """
     public = parted(users, reading.user_columns)
     if order is not None:
-        public += order.struct.unnest().get_columns() if order.dtype == pl.Struct else [order]
+        public.append(order)
     places = pl.Series(codes, dtype=pl.Int64)
     if (codes < 0).any():
         places = pl.select(pl.when(places >= 0).then(places)).to_series()

@@ -36,7 +36,7 @@ SAID_HERE = {
     " Name yours with value=": " Choose yours above",
     "name it with user=": "choose it above",
     "name it with value=": "choose it above",
-    ", or name date and clock apart, as in time='date,hour'": ", or choose the rows as they are",
+    ", or name another column with time=": ", or choose another column",
 }
 
 
