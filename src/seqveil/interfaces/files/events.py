@@ -33,7 +33,6 @@ PLACE = (("latitude", "lat"), ("longitude", "lon", "lng"))  # what the columns o
 UNKNOWN_VALUE = "check the value column, release with {option}, or refit the model with it"
 OTHER_RELEASE = "check the value column, and that the model is the one of the release"
 _WHOLE, _PADDED = r"^[+-]?(0|[1-9]\d{0,17}|[1-8]\d{18})$", r"^[+-]?0\d"
-KEY = "\x00key"  # what the column is called that holds the order in numbers
 
 
 def silent(*_: int) -> None:
@@ -123,7 +122,7 @@ class Events:
     @property
     def key(self) -> pl.Series | None:
         """The order in numbers."""
-        return self.frame[KEY] if "order" in self.frame.columns else None
+        return self.frame[ordering.KEY] if "order" in self.frame.columns else None
 
     @property
     def counts(self) -> bool:
@@ -210,15 +209,11 @@ def read_events(
     """The events of a file, of standard input for ``-``, of a polars frame, or of a table that was read before.
 
     Parameters:
-        reading: what the columns are called.
         kind: how values are read: "text", "number" (decimal), or "auto": the file's own type; in a CSV what all fields
             look like, where a leading zero makes text. Users in a CSV are always text.
-        format: of a file whose name does not tell.
-        missing: what to do with rows without a value: leave them out ("drop"), go on with the last value of their
-            stream ("hold"), or take that for a symbol of its own ("symbol"); None refuses them.
-        slots: take one event for each slot of time.
+        missing: leave rows without a value out ("drop"), go on with the last value of their stream ("hold"), or take
+            that for a symbol of its own ("symbol"); None refuses them.
         clock: whether the order must be times.
-        holes: whether values may be null in what comes back.
         on_map: whether values are latitude and longitude: columns that are called so need no name.
         beside: further columns that are kept where there are some.
     """
@@ -228,12 +223,12 @@ def read_events(
     wanted = [*reading.user_columns, *reading.value_columns, *([reading.time] if reading.time else [])]
     table = read_table(data, chosen.pick, format, wanted)
     kind = "text" if missing == "symbol" and kind == "auto" else kind
-    found = _filled(_in_order(_keyed(chosen.events(table, kind, missing, holes))), missing)
+    found = _filled(_in_order(chosen.events(table, kind, missing, holes)), missing)
     if slots is None:
         return found
     times, order = found.seconds(), found.frame["order"].rename(found.taken.order or "")
     frame = ordering.resampled(found.frame, order, times, slots, found.name)
-    return _keyed(replace(found, frame=frame, taken=replace(found.taken, slots=slots.describe())))
+    return replace(found, frame=frame, taken=replace(found.taken, slots=slots.describe()))
 
 
 def symbol_events(
@@ -341,7 +336,7 @@ class EventColumns:
         if self.order is not None:
             order = self._typed(frame[self.order])
             unit = ordering.unit_of(order, self.name, self.clock)
-            made.append(order.rename("order"))
+            made += [order.rename("order"), ordering.order_key(order, self.name)]
         made.append(pl.Series("row", np.arange(frame.height) + 1))
         made += [frame[name] for name in self.beside if name in frame.columns]
         taken = Taken(table.form, names.user, names.value, self.order, self.why, unit, rows=frame.height)
@@ -435,24 +430,16 @@ def _empty(series: pl.Series) -> pl.Series:
     return series.is_null() | ((series == "").fill_null(True) if series.dtype == pl.String else False)
 
 
-def _keyed(events: Events) -> Events:
-    """The events with their order in numbers, which is read once."""
-    if events.order is None:
-        return events
-    key = ordering.order_key(events.order, events.row, events.name)
-    return replace(events, frame=events.frame.with_columns(key.rename(KEY)))
-
-
 def _in_order(events: Events) -> Events:
     """The events put in order where a user's go back in time: all by the order column, ties as they stand."""
     frame, key = events.frame, events.key
     if key is None:
         return events
-    before = frame.select(pl.col(KEY).shift(1).over("user")).to_series()  # of the same user
+    before = frame.select(pl.col(key.name).shift(1).over("user")).to_series()  # of the same user
     back, ties = bool((key < before).any()), int((key == before).sum())
     if back:
-        frame = frame.sort(KEY, maintain_order=True)
-        ties = frame.height - frame.select("user", KEY).n_unique()
+        frame = frame.sort(key.name, maintain_order=True)
+        ties = frame.height - frame.select("user", key.name).n_unique()
     return replace(events, frame=frame, taken=replace(events.taken, sorted=back, ties=ties))
 
 

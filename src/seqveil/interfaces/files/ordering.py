@@ -28,6 +28,7 @@ _EPOCH = 1e8  # seconds since 1970: a first time beyond it is one of a calendar,
 _ISO = ("%FT%T%.f%#z", "%FT%T%.f", "%FT%H:%M%#z", "%FT%H:%M", "%F", "%G-W%V-%u", "%a %b %d %T %z %Y")
 _DOTS, _SLASHES = r"^(\d{1,2})\.(\d{1,2})\.(\d{4})", r"^(\d{1,2})/(\d{1,2})/(\d{4})"
 _PARTS = {"ns": 1e9, "us": 1e6, "ms": 1e3}
+KEY = "\x00key"  # what the column is called that holds the order in numbers
 Row = Callable[[int], int]  # the row of a file that an entry came from
 
 
@@ -57,23 +58,23 @@ def text_times(text: pl.Series) -> pl.Series:
     return found
 
 
-def order_key(order: pl.Series, row: Row, name: str) -> pl.Series:
-    """An order column as numbers: what it holds, or microseconds since 1970 for text."""
+def order_key(order: pl.Series, name: str) -> pl.Series:
+    """The order column of a file as numbers: what it holds, or microseconds since 1970 for text."""
     if order.dtype != pl.String:
-        return order.to_physical()
+        return order.to_physical().rename(KEY)
     found, numbers = text_times(order), order.str.contains(DECIMAL)
     mixed = numbers != numbers[0]
     if mixed.any():
-        bad = row(int(mixed.arg_max() or 0))
+        bad = int(mixed.arg_max() or 0) + 1
         kinds = "something else" if numbers[0] else "numbers"
         raise DataError(f"{name}: row {bad}: column {order.name!r} mixes times with {kinds}; write all of one kind")
     if found.null_count():
-        bad = row(int(found.is_null().arg_max() or 0))
+        bad = int(found.is_null().arg_max() or 0) + 1
         raise DataError(
             f"{name}: row {bad}: column {order.name!r} must hold numbers or times; write it as 2024-05-01T10:00:00Z or "
             f"01.05.2024 10:00, rename it, or name another column with {option('time')}"
         )
-    return found.to_physical()
+    return found.to_physical().rename(KEY)
 
 
 def seconds(order: pl.Series | None, key: pl.Series | None, counts: bool, row: Row, name: str) -> Floats:
@@ -122,22 +123,18 @@ def unit_of(order: pl.Series, name: str, needed: bool) -> str:
         return "milliseconds, by its name"
     if order.name.strip().lower() not in TIMES and not since_1970(numbers):
         return clock.UNITS[0] if needed else ""
-    powers = clock.powers(numbers)
-    unit = int(powers[0]) if numbers[0] >= _EPOCH else -1
+    powers, small = clock.powers(numbers), numbers[0] < _EPOCH
+    since = ("seconds since 1970", *clock.UNITS[1:], "seconds, or in milli-, micro- or nanoseconds since 1970,")
+    unit = clock.UNITS[0] if small else since[powers[0]]
     wrong = powers >= len(clock.UNITS)
-    if unit >= 0:
-        wrong |= (powers != unit) | (numbers < 0)
-    said = clock.UNITS[0] if needed else IN_ORDER
-    if 0 <= unit < len(clock.UNITS):
-        said = clock.UNITS[unit] if unit else "seconds since 1970"
+    if not small:
+        wrong |= (powers != powers[0]) | (numbers < 0)
     if wrong.any():
-        known = 0 <= unit < len(clock.UNITS)
-        expected = f"{said} like that of row 1" if known else "seconds, or in milli-, micro- or nanoseconds since 1970,"
         raise DataError(
-            f"{name}: row {int(wrong.argmax()) + 1}: expected a time in {expected} in column {order.name!r}; mend the "
-            f"row, or name the column that gives the order with {option('time')}"
+            f"{name}: row {int(wrong.argmax()) + 1}: expected a time in {unit} in column {order.name!r}; mend the row, "
+            f"or name the column that gives the order with {option('time')}"
         )
-    return said
+    return IN_ORDER if small and not needed else unit
 
 
 def since_1970(numbers: Floats) -> bool:
@@ -172,17 +169,11 @@ def no_mean() -> str:
 
 
 def resampled(events: pl.DataFrame, order: pl.Series, times: Floats, slots: Slots, name: str) -> pl.DataFrame:
-    """One row for each slot of each stream, in the order of time.
+    """One row for each slot of each stream, in the order of time; `order` and `times` are those of the events.
 
     Within a slot users go by their names: the order of their events does not show. A slot without events says
     `NOTHING`, or where values are numbers, or are to be held, goes on with the last one (before the first one of a
     padded stream: with the first).
-
-    Parameters:
-        events: user, value (or value0 and value1), order and row, in their order.
-        order, times: of each event, as it came and in seconds.
-        slots: how long they are, and what stands for several events.
-        name: what messages call the file.
     """
     values = [column for column in events.columns if column.startswith("value")]
     table = events.select("user", pl.Series("slot", slots.numbers(times)), *values, "row")
@@ -192,7 +183,7 @@ def resampled(events: pl.DataFrame, order: pl.Series, times: Floats, slots: Slot
         rows, values = rows.with_columns(pl.col(values[0]).fill_null(NOTHING)), []
     rows = rows.with_columns(pl.col(*values, "row").forward_fill().backward_fill().over("user")).sort("slot", "user")
     stamps = _stamps(rows["slot"].to_numpy() * slots.step, order)
-    return rows.drop("slot").with_columns(stamps.rename("order"))
+    return rows.drop("slot").with_columns(stamps.rename("order"), order_key(stamps, name))
 
 
 def _disclosed(table: pl.DataFrame, values: list[str], rule: str, name: str) -> pl.DataFrame:
