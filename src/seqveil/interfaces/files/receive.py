@@ -140,7 +140,6 @@ def audit(
     meta: Any = None,
     delta: float = 1e-6,
     html: FilePath | None = None,
-    attack: FilePath | None = None,
     progress: Progress = silent,
 ) -> Audited:
     """Check what releases leaked, exactly, and whether these people follow the model, as `seqveil audit` does.
@@ -159,12 +158,9 @@ def audit(
         meta: `ReleasedRows.meta`, or the path of a side file, where `released` has none with it.
         delta: failure probability of the (ε, δ) total.
         html: also write a page for whoever answers for data protection.
-        attack: with `html`, a file of what `seqveil attack --json` printed.
         progress: called with how many more rows are done, and how many there are.
     """
     chain, asked = chain_of(model), [secrets] if isinstance(secrets, Secret) else list(secrets)
-    if attack is not None and html is None:
-        raise InputError(f"{option('attack')} goes with {option('html')}, whose page says what an attacker got")
     found = received(released, chain, policy, meta)
     found = replace(found, clock=any(secret.follows_clock for secret in asked))
     taken, side = Audit(found.setting, secrets=asked), found.meta
@@ -178,8 +174,8 @@ def audit(
 
         path = released.frame if isinstance(released, ReleasedRows) else released
         beside = writing.side_of(path) if isinstance(path, str | os.PathLike) else None
-        writing.refuse_read(html, [path, meta, attack, beside])
-        writing.write_text(html, page(path, audited, side, attack))
+        writing.refuse_read(html, [path, meta, beside])
+        writing.write_text(html, page(path, audited, side))
     return audited
 
 
@@ -211,15 +207,14 @@ def _audit_batches(found: Received, taken: Audit, progress: Progress) -> None:
 class Estimates(Result):
     """The best estimate of each row's true value with its probability (`frame`), and how good they are.
 
-    Confidence and histogram hold under the model; the check says whether the releases fit it. `right` is the share of
-    estimates that are the truth, where the truth was given.
+    Confidence holds under the model; the check says whether the releases fit it. `right` is the share of estimates that
+    are the truth, where the truth was given.
     """
 
     frame: Any
     rows: int
     users: int
     confidence: float
-    histogram: Floats
     check: ModelCheck
     right: float | None = None
     away: float | None = None  # their mean cost, where the loss is a distance and the truth was given
@@ -252,7 +247,6 @@ def decode(
     online: bool = False,
     distortion: str | Distortion | None = None,
     truth: Any = None,
-    histogram: FilePath | None = None,
     format: str | None = None,
     progress: Progress = silent,
 ) -> Estimates:
@@ -267,14 +261,12 @@ def decode(
         online: use the releases up to each row (or its batch) only.
         distortion: what the estimate minimises; by default that of the release.
         truth: the raw rows, to say how many estimates are right.
-        histogram: a file for how often each symbol is expected to have occurred.
         format: of standard output.
         progress: called with how many more rows are done, and how many there are.
     """
     chain = chain_of(model)
-    for place in (out, histogram):
-        if place is not None:
-            writing.check_place(place, [released, model, truth, meta], format if place == "-" else None)
+    if out is not None:
+        writing.check_place(out, [released, model, truth, meta], format if out == "-" else None)
     found = received(released, chain, policy, meta)
     events, drift = found.events, found.drift()
     loss = found.setting.distortion if distortion is None else resolve(distortion, chain.alphabet)
@@ -284,19 +276,16 @@ def decode(
         decoded = _decode_batches(found, online, progress)
     else:
         decoded = _decode_symbols(found, online, progress, drift)
-    guess, confidence, expected = _best(decoded, found, loss)
+    guess, confidence = _best(decoded, found, loss)
     check = BY_ONE if drift is None else ModelCheck.of(drift)
     more = {CONFIDENCE: confidence}
     table = writing.rows_frame(events.reading, events.users, events.order, chain.alphabet, guess, more)
     table = table[np.argsort(events.frame["row"].to_numpy(), kind="stable")]  # as the rows stood in what came
-    if histogram is not None:
-        counts = writing.symbols_frame(chain.alphabet, events.reading, {"expected": expected})
-        writing.write_frame(histogram, counts)
     if out is not None:
         writing.write_frame(out, table, format if out == "-" else None)
     frame = out if out is not None else _like(released, table)
     mean = float(confidence.mean(dtype=np.float64))
-    made = Estimates(frame, events.n, len(events.people[0]), mean, expected, check)
+    made = Estimates(frame, events.n, len(events.people[0]), mean, check)
     if true is None or not (true >= 0).any():
         return made
     true, guess = true[true >= 0], guess[true >= 0]
@@ -320,17 +309,15 @@ def _like(released: Any, table: pl.DataFrame) -> Any:
 Decoded = Iterator[tuple[Ints, Floats]]  # rows, -1 for none, and the distributions of their symbols
 
 
-def _best(decoded: Decoded, found: Received, loss: Distortion) -> tuple[Ints, NDArray[np.float32], Floats]:
-    """Estimate and its probability for every row, and the expected number of times each symbol occurred."""
+def _best(decoded: Decoded, found: Received, loss: Distortion) -> tuple[Ints, NDArray[np.float32]]:
+    """Estimate and its probability for every row."""
     guess, confidence = np.zeros(found.codes.size, np.int64), np.zeros(found.codes.size, np.float32)
-    expected = np.zeros(found.setting.model.n)
     for rows, distributions in decoded:
         if (rows < 0).any():
             rows, distributions = rows[rows >= 0], distributions[rows >= 0]
         best = loss.best_guess(distributions)
         guess[rows], confidence[rows] = best, distributions[np.arange(rows.size), best]
-        expected += distributions.sum(0)
-    return guess, confidence, expected
+    return guess, confidence
 
 
 def _decode_symbols(found: Received, online: bool, progress: Progress, drift: Drift | None) -> Decoded:

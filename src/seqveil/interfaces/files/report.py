@@ -1,7 +1,6 @@
 """`seqveil audit --html`: one page about a release, for whoever answers for data protection and was not there.
 
-It holds what the audit says, line by line, what an attacker got, settings and fingerprints. It names no user and no
-released value.
+It holds what the audit says, line by line, settings and fingerprints. It names no user and no released value.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from seqveil.core.words import Line, cell_text
 from seqveil.interfaces.choosing import said_of_check
 from seqveil.interfaces.files.table import FilePath
 from seqveil.interfaces.files.writing import Meta
-from seqveil.interfaces.sentences import attacked
 
 if TYPE_CHECKING:
     from seqveil.interfaces.files.receive import Audited
@@ -45,7 +43,7 @@ SCOPE = (
 )
 
 
-def page(released: FilePath, audited: Audited, meta: Meta | None, attack: FilePath | None = None) -> str:
+def page(released: FilePath, audited: Audited, meta: Meta | None) -> str:
     """The whole page about a released file."""
     from seqveil import __version__
 
@@ -54,10 +52,9 @@ def page(released: FilePath, audited: Audited, meta: Meta | None, attack: FilePa
     path, report, grade = Path(released), audited.report, audited.report.graded
     if meta is None:
         raise DataError(f"{path.name}: has no side file beside it; name it by {option('meta')}, or release again")
-    none = [("attack", "none is on record; `seqveil attack` makes one")]
     written = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     title, short = f"Release report: {path.name}", "".join(f"<li>{escape(text)}</li>" for text in report.words)
-    shown = [each for each in audited.lines(named=False) if each[0] not in ("means", "grade", "people")]
+    shown = [each for each in audited.lines(named=False) if each[0] not in ("means", "grade")]
     with open(path, "rb") as rows:
         prints = [("released file, SHA-256 of its bytes", hashlib.file_digest(rows, "sha256").hexdigest())]
     named = {"released rows, digest": "digest", "model": "model", "released by seqveil": "seqveil"}
@@ -65,7 +62,6 @@ def page(released: FilePath, audited: Audited, meta: Meta | None, attack: FilePa
     sections = {
         "What was promised": [("guarantee", _text(meta.get("guarantee"))), ("scope", SCOPE)],
         "What an audit found": [*shown, ("held-out check", f"the model was {said_of_check(audited.model)}")],
-        "What an attacker got": none if attack is None else attack_results(attack),
         "Settings": _flat(meta["setting"]),
         "Fingerprints": prints,
     }
@@ -83,17 +79,6 @@ def page(released: FilePath, audited: Audited, meta: Meta | None, attack: FilePa
         f'<!doctype html>\n<html lang="en"><head>{head}<style>{STYLE}</style></head>\n<body><main>\n{body}'
         "</main></body></html>\n"
     )
-
-
-def attack_results(path: FilePath) -> list[Line]:
-    """What `seqveil attack --json` printed into a file: each verdict with its sentence."""
-    try:
-        attacks = json.loads(Path(path).read_text(encoding="utf-8"))["attacks"]
-        return [(str(one["verdict"]), text) for one, text in zip(attacks, attacked(attacks), strict=True)]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        what = "no such file" if isinstance(error, FileNotFoundError) else "is not the result of an attack"
-        name = os.path.basename(path)
-        raise InputError(f"{name}: {what}; save what `seqveil attack` prints as JSON") from None
 
 
 def _flat(setting: Mapping[str, Any], before: str = "") -> list[Line]:
