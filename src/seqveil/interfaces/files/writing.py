@@ -293,23 +293,6 @@ def load_meta(released: Any, named: FilePath | Mapping[str, Any] | None = None) 
     return dict(meta)
 
 
-def header(setting: Terms, reading: Reading, order: str | None, seed: int | None) -> Meta:
-    """The part of the side file that is known before the first row."""
-    from seqveil import __version__
-
-    return {
-        "format": FORMAT,
-        "version": EDITION,
-        "seqveil": __version__,
-        "setting": setting.to_dict(),
-        "model": setting.model.fingerprint,
-        "alphabet": setting.model.alphabet.to_json(),
-        "columns": {"user": reading.user, "value": reading.value, "order": order},
-        "seed": seed,
-        "private": seed is None,
-    }
-
-
 def stored_reading(meta: Meta) -> Reading:
     """The columns that a side file names."""
     try:
