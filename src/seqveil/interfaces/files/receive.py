@@ -144,11 +144,10 @@ def audit(
 ) -> Audited:
     """Check what releases leaked, exactly, and whether these people follow the model, as `seqveil audit` does.
 
-    The setting comes from the side file. A model that is not the release's, and a release that the setting cannot have
-    made, are refused. Where the rows have the column `epsilon` it is compared with what the setting spent, and where
-    the side file has a digest of the rows, with the rows. Of a release in batches everything is recomputed from the
-    paths, the values too. A release that its side file calls seeded does not pass, whatever the figures: whoever knows
-    the seed can undo it.
+    A model that is not the release's, and a release that the setting cannot have made, are refused. Where the rows have
+    the column `epsilon` it is compared with what the setting spent, and where the side file has a digest of the rows,
+    with the rows. Of a release in batches everything is recomputed from the paths, the values too. A release that its
+    side file calls seeded does not pass, whatever the figures: whoever knows the seed can undo it.
 
     Parameters:
         released: what `release` gave back, or a frame or path of released rows.
@@ -158,7 +157,6 @@ def audit(
         meta: `ReleasedRows.meta`, or the path of a side file, where `released` has none with it.
         delta: failure probability of the (ε, δ) total.
         html: also write a page for whoever answers for data protection.
-        progress: called with how many more rows are done, and how many there are.
     """
     chain, asked = chain_of(model), [secrets] if isinstance(secrets, Secret) else list(secrets)
     found = received(released, chain, policy, meta)
@@ -252,8 +250,7 @@ def decode(
 ) -> Estimates:
     """The best estimate of every row's true value, as `seqveil decode` gives it, in a frame of the kind that came.
 
-    Users are decoded side by side, releases in batches user by user. The releases are asked, too, whether they fit the
-    model that all of this rests on.
+    The releases are asked, too, whether they fit the model that all of this rests on.
 
     Parameters:
         released, model, policy, meta: as in `audit`.
@@ -261,8 +258,6 @@ def decode(
         online: use the releases up to each row (or its batch) only.
         distortion: what the estimate minimises; by default that of the release.
         truth: the raw rows, to say how many estimates are right.
-        format: of standard output.
-        progress: called with how many more rows are done, and how many there are.
     """
     chain = chain_of(model)
     if out is not None:
@@ -413,9 +408,6 @@ class Statistics(Result):
         said += [("intervals", NOT_MODEL)] if self.intervals and self.check.fits is False else []
         said += self._undisclosed()
         names = self._names
-        if not self.intervals:
-            top = ", ".join(names[each.code] for each in found.top)
-            return [*said, ("top", f"by these figures {top}; none of them surely")]
         sure = [names[each.code] for each in found.top if each.sure]
         open_ = [names[each.code] for each in found.top if not each.sure] + [names[code] for code in found.maybe_top]
         return [*said, ("top", f"surely {', '.join(sure) or 'none'}; maybe {', '.join(open_) or 'no other'}")]
@@ -490,7 +482,6 @@ def stats(
         per: also count for every so many events of a stream.
         top: how many of the most frequent symbols to name.
         method: "auto", "design", "learned" or "model" (docs/receiver.md).
-        progress: called with how many more rows are done, and how many there are.
     """
     chain = chain_of(model)
     found = received(released, chain, policy, meta)
@@ -526,11 +517,9 @@ def learn_released(
     """
     from seqveil.receiver.learn import learn
 
-    chain = chain_of(model)
-    found = received(released, chain, policy, meta)
-    evidence, rounds = evidence_of(found), itertools.count(1)
+    chain, rounds = chain_of(model), itertools.count(1)
     each_round = (lambda: None) if working is None else (lambda: working("learning", next(rounds)))
-    learned = learn(evidence, chain.alphabet, each_round=each_round)
+    learned = learn(evidence_of(received(released, chain, policy, meta)), chain.alphabet, each_round=each_round)
     return learned if chain.reading is None else replace(learned, model=learned.model.with_reading(chain.reading))
 
 
