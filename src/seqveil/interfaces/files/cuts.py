@@ -113,11 +113,7 @@ def _edges(numbers: Floats, count: int, width: float | None = None) -> Floats:
 
 
 def width_of(bins: float | str) -> float:
-    """The width of bins as a number.
-
-    >>> width_of("2.5")
-    2.5
-    """
+    """The width of bins as a number."""
     try:
         width = float(bins)
     except ValueError:
@@ -128,11 +124,7 @@ def width_of(bins: float | str) -> float:
 
 
 def sides_of(grid: str) -> tuple[int, int]:
-    """10x10 as numbers.
-
-    >>> sides_of("20x10")
-    (20, 10)
-    """
+    """10x10 as numbers."""
     parts = grid.lower().replace("×", "x").split("x")
     if len(parts) != 2 or not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
         raise InputError(f"expected a grid such as 10x10, or auto; got {grid!r}")
@@ -174,11 +166,7 @@ def around(points: Floats) -> tuple[float, float, float, float]:
 
 
 def round_near(size: float) -> float:
-    """The nearest of 1, 2, 5, 10, 20, 50 …
-
-    >>> round_near(130.0), round_near(0.04)
-    (100.0, 0.05)
-    """
+    """The nearest of 1, 2, 5, 10, 20, 50 …"""
     unit = 10.0 ** math.floor(math.log10(size))
     return min((step * unit for step in (1.0, 2.0, 5.0, 10.0)), key=lambda near: abs(near - size))
 
@@ -241,11 +229,7 @@ def _alphabet_file(file: Path) -> Symbols:
 
 
 def _numbers(span: str | None, count: int, form: str) -> list[float]:
-    """The numbers of a range, so many as its form names.
-
-    >>> _numbers("40,180", 2, "LO,HI")
-    [40.0, 180.0]
-    """
+    """The numbers of a range, so many as its form names."""
     try:
         found = [float(part) for part in (span or "").split(",")]
     except ValueError:

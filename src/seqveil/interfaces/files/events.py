@@ -251,11 +251,7 @@ def value_type_of(alphabet: Symbols) -> ValueType:
 
 
 def coordinates_in(found: Sequence[str], pair: Sequence[Sequence[str]] = PLACE) -> tuple[str, str] | None:
-    """The columns that are called as two coordinates are, whatever the case, or so after a word such as gps_.
-
-    >>> coordinates_in(["user", "Lng", "Lat"])
-    ('Lat', 'Lng')
-    """
+    """The columns that are called as two coordinates are, whatever the case, or so after a word such as gps_."""
     plain = {name.strip().lower().rsplit("_", 1)[-1]: name for name in reversed(found)}
     plain |= {name.strip().lower(): name for name in reversed(found)}
     first, second = (next((plain[name] for name in names if name in plain), None) for names in pair)
@@ -263,11 +259,7 @@ def coordinates_in(found: Sequence[str], pair: Sequence[Sequence[str]] = PLACE) 
 
 
 def order_in(found: Sequence[str], reading: Reading, clock: bool = False) -> tuple[str | None, str]:
-    """The column that gives the order among those found, and why it is taken; with `clock` it must be times.
-
-    >>> order_in(["user", "Timestamp", "value"], Reading())
-    ('Timestamp', 'by its name')
-    """
+    """The column that gives the order among those found, and why it is taken; with `clock` it must be times."""
     if reading.time is not None:
         return reading.time, "as named"
     taken = {*reading.user_columns, *reading.value_columns}
@@ -306,20 +298,13 @@ class EventColumns:
         wanted = [*names.user_columns, *names.value_columns, *([] if self.order is None else [self.order])]
         lacking = [name for name in wanted if name not in found]
         if lacking:
-            self._refuse_lacking(found, lacking, pair, len(lacking) == len(wanted))
+            self._refuse_lacking(found, lacking, len(lacking) == len(wanted))
         return [*wanted, *(name for name in self.beside if name in found and name not in wanted)]
 
-    def _refuse_lacking(
-        self, found: Sequence[str], lacking: list[str], pair: tuple[str, str] | None, all_of_them: bool
-    ) -> NoReturn:
+    def _refuse_lacking(self, found: Sequence[str], lacking: list[str], all_of_them: bool) -> NoReturn:
         # a CSV with none of the names may have no header at all: its first line is then somebody's data
         hide = all_of_them and self.name != FRAME
         what = " and no column ".join(map(repr, lacking))
-        if pair is not None and not hide and set(lacking) <= set(self.reading.value_columns):
-            raise DataError(
-                f"{self.name}: no column {what}, but {pair[0]!r} and {pair[1]!r}, which are places; name the value "
-                f"with {option('value')}, or fit a model of places with {option('cell_metres', 500)}"
-            )
         has = "its first line must be a header" if hide else f"it has {', '.join(map(repr, found))}"
         roles = {"user": self.reading.user_columns, "value": self.reading.value_columns, "time": {self.order}}
         names = " and ".join(option(role) for role, own in roles.items() if set(own) & set(lacking))
@@ -472,11 +457,7 @@ def _filled(events: Events, missing: Missing | None) -> Events:
 
 
 def ranks(*keys: Ints) -> Ints:
-    """How many rows with the same keys come before each.
-
-    >>> ranks(np.array([7, 3, 7, 7])).tolist()
-    [0, 0, 1, 2]
-    """
+    """How many rows with the same keys come before each."""
     rows = pl.DataFrame({f"{k}": key for k, key in enumerate(keys)})
     return np.asarray(rows.select(pl.int_range(pl.len(), dtype=pl.Int64).over(rows.columns)).to_series().to_numpy())
 
@@ -490,13 +471,7 @@ def joined(parts: Sequence[pl.Series]) -> pl.Series:
 
 
 def parted(keys: pl.Series, names: Sequence[str]) -> list[pl.Series]:
-    """The columns that `joined` put together, none of them empty.
-
-    >>> import polars as pl
-    >>> keys = joined([pl.Series("a", ["x,y", "z"]), pl.Series("b", [1, 2])])
-    >>> [part.to_list() for part in parted(keys, ["a", "b"])]
-    [['x,y', 'z'], ['1', '2']]
-    """
+    """The columns that `joined` put together, none of them empty."""
     if len(names) == 1:
         return [keys.rename(names[0])]
     parts = keys.str.extract_all(r"(?s)(?:\\.|[^\\,])+")

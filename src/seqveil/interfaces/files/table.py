@@ -58,14 +58,6 @@ def read_table(
     """Read a file, standard input for ``-``, or a polars frame; of a table that was read before take some columns.
 
     `pick` says which of the columns that there are to keep; those `wanted` decide between two separators that both fit.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "walk.csv")
-    ...     _ = path.write_text("user;value;note\\n007;3;a\\n008;4;b\\n")
-    ...     found = read_table(path, lambda names: ["user", "value"])
-    >>> found.form, found.frame.rows()
-    ('CSV with semicolons', [('007', '3'), ('008', '4')])
     """
     if isinstance(data, str | os.PathLike):
         kind = format_of(data, format)
@@ -275,10 +267,6 @@ def separator_of(block: bytes, wanted: Sequence[str], usual: str) -> str | None:
 
     A separator fits where it stands in the header and cuts the next rows into as many fields. Of several that fit, the
     one is taken that finds more of the columns `wanted`.
-
-    >>> names = ["user", "value"]
-    >>> separator_of(b"user;value\\na;1,5\\n", names, ","), separator_of(b'user|value\\n"a,b"|x\\n', names, ",")
-    (';', '|')
     """
     text = block[: 1 << 16].decode("utf-8", errors="replace")
     if len(block) > 1 << 16:

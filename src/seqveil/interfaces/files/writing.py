@@ -226,12 +226,6 @@ def write_frame(
     """Write a table, and its side file where there is one; both appear whole or not at all. ``-``: standard output.
 
     *Guarantee.* After any exception, KeyboardInterrupt included, the target is as it was and nothing lies beside it.
-
-    >>> import polars as pl, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_frame(Path(folder, "out.csv"), pl.DataFrame({"user": ["007"], "value": [3]}))
-    ...     Path(folder, "out.csv").read_text()
-    'user,value\\n007,3\\n'
     """
     kind = output_format(path, format)
     said = json.dumps(meta, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
