@@ -219,10 +219,15 @@ def read_events(
     """
     if missing not in (None, "drop", "hold", "symbol"):
         raise InputError(f"expected missing values to be drop, hold or symbol, got {missing!r}")
+    if missing == "symbol" and (kind not in ("auto", "text") or len(reading.value_columns) == 2):
+        raise InputError(
+            "a missing value can be a symbol of its own where values are names, not numbers that are cut; choose "
+            f"{option('missing', 'drop')} or {option('missing', 'hold')}"
+        )
     chosen = EventColumns(file_name(data), reading, clock or slots is not None, on_map, tuple(beside))
     wanted = [*reading.user_columns, *reading.value_columns, *([reading.time] if reading.time else [])]
     table = read_table(data, chosen.pick, format, wanted)
-    kind = "text" if missing == "symbol" and kind == "auto" else kind
+    kind = "text" if missing == "symbol" else kind
     found = _filled(_in_order(chosen.events(table, kind, missing, holes)), missing)
     if slots is None:
         return found
@@ -428,12 +433,6 @@ def _in_order(events: Events) -> Events:
     return replace(events, frame=frame, taken=replace(events.taken, sorted=back, ties=ties))
 
 
-def no_symbol() -> str:
-    """What to do about missing values that cannot be a symbol."""
-    ways = " or ".join(option("missing", way) for way in ("drop", "hold"))
-    return f"a missing value can be a symbol of its own where values are names, not numbers that are cut; choose {ways}"
-
-
 def _filled(events: Events, missing: Missing | None) -> Events:
     """The events with what was chosen for rows without a value done."""
     if missing is None:
@@ -441,8 +440,6 @@ def _filled(events: Events, missing: Missing | None) -> Events:
     frame, values, lacks = events.frame, pl.col("^value.?$"), pl.Series(events.lacking())
     taken = replace(events.taken, missing=int(lacks.sum()))
     if missing == "symbol":
-        if "value" not in frame.columns or frame["value"].dtype not in (pl.String, pl.Null):
-            raise DataError(f"{events.name}: {no_symbol()}")
         frame = frame.with_columns(pl.col("value").cast(pl.String).fill_null(MISSING))
         return replace(events, frame=frame, taken=taken)
     if missing == "hold":  # a point of which half is missing is held whole

@@ -25,8 +25,7 @@ from seqveil.core.times import NOTHING, Slots
 from seqveil.core.words import Line, Result, count, plain
 from seqveil.interfaces.choosing import Choice, CodedEvents, Context, choose
 from seqveil.interfaces.files import cuts
-from seqveil.interfaces.files.events import Events, Progress, ValueType, no_symbol, read_events, silent, value_type_of
-from seqveil.interfaces.files.ordering import no_mean
+from seqveil.interfaces.files.events import Events, Progress, ValueType, read_events, silent, value_type_of
 from seqveil.interfaces.files.table import as_polars
 
 FOR_FIT = "check the value column, or add the value to the alphabet"
@@ -35,7 +34,7 @@ MANY_SLOTS = 20  # times as many slots as rows, beyond which the unit of times i
 MOST_NUMBERS = 30  # different numbers beyond which they are to be cut
 WAYS = ("bins", "grid", "cell_metres")  # to cut numbers, points and places
 RULED_OUT = "what nobody did is called impossible, and every account assumes that nobody ever does it"
-_UNITS = ("nothing", "hold")
+EMPTY = ("nothing", "hold")  # what may stand in a slot without events
 
 
 class ColumnWords(TypedDict, total=False):
@@ -86,10 +85,8 @@ def slots_of(every_seconds: float | None, slot: str | None = None, utc_offset: f
             raise InputError(f"{named} are about slots of time; pass {option('every_seconds')} with them")
         return None
     rule, *more = [part.strip() for part in (slot or "last").split(",")]
-    if rule in ("pad", *_UNITS):
-        rule, more = "last", [rule, *more]
-    empty = [part for part in more if part in _UNITS]
-    if set(more) - {"pad", *_UNITS} or len(empty) > 1:
+    empty = [part for part in more if part in EMPTY]
+    if set(more) - {"pad", *EMPTY} or len(empty) > 1:
         raise InputError(
             f"expected {option('slot')} as last, mean or most, with pad, hold or nothing behind a comma; got {slot!r}"
         )
@@ -111,8 +108,6 @@ def read_values(data: Any, *, public: bool = False, **words: Unpack[ValueWords])
     on_map = "cell_metres" in ways or (named is not None and named.on_map)
     if on_map and slots is not None:
         slots = replace(slots, empty=slots.empty or "hold")
-    if slots is not None and slots.rule == "mean" and not ways and (named is None or isinstance(named, Alphabet)):
-        raise InputError(no_mean())
     names: ValueType = "text" if given.other is not None or slots is not None else "auto"
     kind = value_type_of(named) if named is not None else "number" if ways else names
     reading = Reading().but(given.user, given.value, given.time)
@@ -141,8 +136,6 @@ def _named(given: Any, ways: Mapping[str, Any], public: bool) -> Symbols | None:
             f"expected at most one of {', '.join(map(option, several))}, which all say what the symbols are; leave the "
             "others out"
         )
-    if ways and given.missing == "symbol":
-        raise InputError(no_symbol())
     if given.range is not None and not ways:
         named = " or ".join(option(way) for way in WAYS)
         raise InputError(f"{option('range')} goes with {named}; add one of them, or leave it out")

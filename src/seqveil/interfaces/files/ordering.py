@@ -155,14 +155,6 @@ def _said_of_text(order: pl.Series) -> str:
     return "ISO 8601 times, those without a zone as UTC"
 
 
-def no_mean() -> str:
-    """What to do where the mean of a slot is asked of names."""
-    return (
-        f"the mean of a slot needs numbers that are cut ({option('bins')} or {option('grid')}); "
-        f"choose {option('slot', 'last')} or {option('slot', 'most')}"
-    )
-
-
 def resampled(events: pl.DataFrame, order: pl.Series, times: Floats, slots: Slots, name: str) -> pl.DataFrame:
     """One row for each slot of each stream, in the order of time; `order` and `times` are those of the events.
 
@@ -186,7 +178,10 @@ def _disclosed(table: pl.DataFrame, values: list[str], rule: str, name: str) -> 
     place = ["user", "slot"]
     if rule == "mean":
         if not all(table[value].dtype.is_numeric() for value in values):
-            raise DataError(f"{name}: {no_mean()}")
+            raise DataError(
+                f"{name}: the mean of a slot needs numbers that are cut ({option('bins')} or {option('grid')}); choose "
+                f"{option('slot', 'last')} or {option('slot', 'most')}"
+            )
         return table.group_by(place).agg(pl.col(*values).mean(), pl.col("row").last())
     if rule == "most":  # of several that are as frequent the one that came last
         often = table.with_row_index("at").group_by([*place, *values])
