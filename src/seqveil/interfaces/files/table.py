@@ -168,7 +168,7 @@ def format_of(path: FilePath, format: str | None) -> str:
 
 
 def _csv(content: bytes, name: str, separator: str) -> pl.DataFrame:
-    """Every field of a named column as text. A row with a field too many or too few is refused, blank lines are not."""
+    """Every field of a named column as text. Blank lines are skipped; a row too long or too short is refused."""
     end = content.find(b"\n") + 1 or len(content)
     while content.count(b'"', 0, end) % 2 and end < len(content):
         end = content.find(b"\n", end) + 1 or len(content)
