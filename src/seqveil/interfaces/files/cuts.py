@@ -205,24 +205,20 @@ def named_alphabet(given: object, on_unknown: OnUnknown | None) -> Symbols:
 
     A text file has a value a line. Lines that are all whole numbers are numbers.
     """
-    if isinstance(given, str | Path):
-        found: Symbols = _alphabet_file(Path(given))
-    else:
+    if not isinstance(given, str | Path):
         found = given if isinstance(given, Symbols) else Alphabet(list(given))  # type: ignore[call-overload]
-    return found.with_policy(on_unknown or found.on_unknown)
-
-
-def _alphabet_file(file: Path) -> Symbols:
+        return found.with_policy(on_unknown or found.on_unknown)
+    file = Path(given)
     try:
         content = file.read_bytes()
     except OSError as error:
         raise InputError(f"{file.name}: the alphabet cannot be read ({error.strerror}); check the path") from None
     if content.startswith(b"PK"):
-        return MarkovModel.load(file).alphabet
+        return named_alphabet(MarkovModel.load(file).alphabet, on_unknown)
     try:
         values = [line for line in content.decode("utf-8-sig").splitlines() if line]
         numbers = all(re.fullmatch(r"0|-?[1-9]\d*", value) for value in values)
-        return Alphabet([int(value) for value in values] if numbers else values)
+        return named_alphabet([int(value) for value in values] if numbers else values, on_unknown)
     except ValueError as error:
         why = f" ({error})" if isinstance(error, InputError) else ""
         raise DataError(f"{file.name}: expected distinct values, one a line{why}") from None

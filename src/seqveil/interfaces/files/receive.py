@@ -80,7 +80,7 @@ class Audited(Result):
             *(("means", sentence) for sentence in report.words),
             ("grade", f"{report.graded.text} (docs/guarantee.md)"),
             ("leakage", _leaked(report, named)),
-            ("no model", f"{_level(report.ldp)} over a stream"),
+            ("no model", f"{cell_text(report.ldp)}-LDP over a stream" if math.isfinite(report.ldp) else "no LDP bound"),
         ]
         said += [("secret", _disclosed(total)) for total in report.secrets]
         if report.worst_window is not None:
@@ -98,10 +98,6 @@ class Audited(Result):
         if self.model.origin is not None:
             said.append(("model", origin_in_words(self.model.origin)))
         return said + ([("people", CHECK_ON_PEOPLE)] if report.secrets else [])
-
-
-def _level(ldp: float) -> str:
-    return f"{ldp:.4g}-LDP" if math.isfinite(ldp) else "no LDP bound"
 
 
 def _leaked(report: Report, named: bool) -> str:

@@ -82,10 +82,9 @@ class ReleasedFile:
 class ReleasedRows(Result):
     """Released rows, and all that is public about them.
 
-    `frame` has a row for each release, or is the path of the file that has them: by time or number where there is one,
-    then by user, else user by user. Its order and its types come from public things, so nothing of the rows that came
-    is in it but users and order. `account` is what was spent and leaked; `meta` is what stands in the side file, and
-    what a receiver needs beside the frame and the model.
+    `frame` has a row for each release, or is the path of the file that has them. Its order and its types come from
+    public things, so nothing of the rows that came is in it but users and order. `account` is what was spent and
+    leaked; `meta` stands in the side file, and is what a receiver needs beside the frame and the model.
     """
 
     frame: Any
