@@ -230,8 +230,8 @@ def received(
         if isinstance(table, str | os.PathLike) and not os.path.exists(table):
             raise DataError(f"{file_name(table)}: no such file; check the path")
         raise InputError(
-            f"{file_name(table)} says nothing of how it was released; pass what `release` gave with its side file, "
-            f"name that by {option('meta')}, or the policy of the release by {option('policy')}"
+            f"{file_name(table)}: no side file says how it was released; pass what `release` gave back, or name its "
+            f"side file by {option('meta')} or its policy by {option('policy')}"
         )
     alphabet = setting.model.alphabet.with_policy("error")
     try:
