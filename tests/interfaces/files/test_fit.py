@@ -37,7 +37,7 @@ def test_options_and_keywords_make_the_same_model_and_it_remembers_the_columns(t
         ({"seed": 1}, "are for a private fit"),
         ({"private": 1.0, "context": "auto"}, "of one chain"),
         ({"private": 1.0, "smoothing": 2}, "smooths by its noise"),
-        ({"private": 1.0, "other": 2}, "other= looks at who has what"),
+        ({"private": 1.0, "other": 2}, "needs a public alphabet"),
         ({"private": 1.0}, "needs a public alphabet"),
         ({"alphabet": ["x", "y"], "bins": 2}, "at most one of bins=, alphabet="),
         ({"every_second": 3}, "'every_second' is not known here"),

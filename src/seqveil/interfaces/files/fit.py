@@ -93,14 +93,19 @@ def slots_of(every_seconds: float | None, slot: str | None = None, utc_offset: f
     return Slots(every_seconds, rule, "pad" in more, empty[0] if empty else None, utc_offset or 0.0)  # type: ignore[arg-type]
 
 
+def refuse_strange(words: Mapping[str, Any], known: type) -> None:
+    """Refuse a keyword that is none of the known ones."""
+    strange = sorted(set(words) - set(known.__annotations__))
+    if strange:
+        raise InputError(f"{strange[0]!r} is not known here; expected {', '.join(known.__annotations__)}")
+
+
 def read_values(data: Any, *, public: bool = False, **words: Unpack[ValueWords]) -> CodedValues:
     """The events of a file or a frame, and the codes of their values by an alphabet that is named or found.
 
     `public` refuses whatever looks at the data to find the alphabet, as a private fit must.
     """
-    strange = sorted(set(words) - set(ValueWords.__annotations__))
-    if strange:
-        raise InputError(f"{strange[0]!r} is not known here; expected {', '.join(ValueWords.__annotations__)}")
+    refuse_strange(words, ValueWords)
     given: Any = SimpleNamespace(**dict.fromkeys(ValueWords.__annotations__) | words)
     slots = slots_of(given.every_seconds, given.slot, given.utc_offset)
     ways = {name: words[name] for name in WAYS if words.get(name) is not None}  # type: ignore[literal-required]
@@ -353,8 +358,6 @@ def _check_private(
         )
     if smoothing != SMOOTHING:
         raise InputError(f"a private fit smooths by its noise; leave {option('smoothing')} out")
-    if words.get("other") is not None:
-        raise InputError(f"{option('other')} looks at who has what, which a private fit may not; leave it out")
     if "pad" in (words.get("slot") or ""):
         raise InputError("padding shows when others begin and end, which noise does not hide; leave pad out")
 

@@ -23,7 +23,7 @@ from seqveil.core.model import Reading
 from seqveil.core.words import Line, Result, count
 from seqveil.interfaces.files.cuts import AUTO, around, fitting_size
 from seqveil.interfaces.files.events import Events, coordinates_in, read_events
-from seqveil.interfaces.files.fit import MOST_NUMBERS, ColumnWords
+from seqveil.interfaces.files.fit import MOST_NUMBERS, ColumnWords, refuse_strange
 from seqveil.interfaces.files.guessing import Guess, Role
 from seqveil.interfaces.files.table import as_polars, read_table
 
@@ -94,11 +94,7 @@ def inspect(data: Any, *, format: str | None = None, **words: Unpack[ColumnWords
     >>> found.users, found.events, found.command
     (20, 80, 'seqveil fit DATA -o DATA.model --user-column person --value-column page')
     """
-    strange = sorted(set(words) - set(ColumnWords.__annotations__))
-    if strange:
-        raise InputError(
-            f"{strange[0]!r} is not known here; columns are named {', '.join(ColumnWords.__annotations__)}"
-        )
+    refuse_strange(words, ColumnWords)
     source = as_polars(data)
     if isinstance(source, str | os.PathLike) and os.fspath(source) == "-":
         raise InputError("a look at a file reads it more than once, so it cannot come from a pipe; name a file")
