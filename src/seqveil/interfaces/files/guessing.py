@@ -14,7 +14,7 @@ import polars as pl
 
 from seqveil.core.errors import DataError, option
 from seqveil.core.model import Reading
-from seqveil.interfaces.files.events import coordinates_in, order_in
+from seqveil.interfaces.files.events import PLACE, coordinates_in, order_in
 from seqveil.interfaces.files.ordering import DECIMAL, ORDERS, since_1970, text_times
 
 PEOPLE = (
@@ -60,7 +60,7 @@ class Guess:
             self._take([name.strip() for name in (names or "").split(",")], role, "as named")
         user = user or self._user()
         order = given.time if given.time is not None else self._order(user)
-        self.reading = Reading(user, value or self._named_value() or self._guessed_value(), order)
+        self.reading = Reading(user, value or self._value(), order)
         self.roles = [self._taken.get(name, Role(name, "not used", "nothing else is needed")) for name in head.columns]
 
     def _refuse_no_header(self, given: Reading) -> None:
@@ -111,17 +111,16 @@ class Guess:
         finest = max(dated, key=lambda name: self.head[name].n_unique())
         return self._take([finest], "order", "it holds times")
 
-    def _named_value(self) -> str | None:
+    def _value(self) -> str:
         free = self._free()
-        named, place, point = _by_name(free, VALUES), coordinates_in(free), coordinates_in(free, POINTS)
+        named = _by_name(free, VALUES)
         if named is not None:
             return self._take([named], "value", "by its name")
-        if place is not None:
-            return self._take(place, "value, a place on the map", "by their names")
-        return None if point is None else self._take(point, "value, a point", "by their names")
-
-    def _guessed_value(self) -> str:
-        alike = _alike(self.head.select(self._free()))
+        for pair, what in ((PLACE, "a place on the map"), (POINTS, "a point")):
+            found = coordinates_in(free, pair)
+            if found is not None:
+                return self._take(found, f"value, {what}", "by their names")
+        alike = _alike(self.head.select(free))
         if not alike:
             raise DataError(f"{self.file}: no column is left that could be the value; name it with {option('value')}")
         if len(alike) > 1:

@@ -178,12 +178,10 @@ def _audit_symbols(found: Received, taken: Audit, progress: Progress) -> Floats:
     log, used = found.log, []
     for begin in range(0, len(log.users), CALL_ROWS):
         part = slice(begin, begin + CALL_ROWS)
-        rows = log.rows[part][log.rows[part] >= 0]
-        where = f"rows {found.events.row(int(rows[0]))} to {found.events.row(int(rows[-1]))}: " if rows.size else ""
         beside = (None if each is None else each[part] for each in (log.times, log.epsilons))
-        with found.naming(where):
+        with found.naming():
             used.append(taken.take(log.users[part], log.codes[part], *beside))
-        progress(rows.size)
+        progress(int((log.rows[part] >= 0).sum()))
     return np.concatenate(used)[log.rows >= 0]
 
 
