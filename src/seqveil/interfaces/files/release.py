@@ -35,7 +35,7 @@ from seqveil.engine.streams import CodeStreams
 from seqveil.engine.upkeep import key_for
 from seqveil.interfaces.choosing import held_out_check, said_of_check
 from seqveil.interfaces.files import writing
-from seqveil.interfaces.files.events import Events, Progress, silent, symbol_events
+from seqveil.interfaces.files.events import Events, Progress, ranks, silent, symbol_events
 from seqveil.interfaces.files.table import FilePath, as_kind, as_polars, chain_of
 from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT, PATH, SAME_PATH, Meta, ReleasedFile, ReleasedRows
 from seqveil.receiver.audit import ROUNDING
@@ -121,6 +121,9 @@ class Units:
     @classmethod
     def of(cls, who: Ints, batch: int) -> Units:
         """The units of events in their order: full batches as they fill up, then those that are short at the end."""
+        if batch == 1:  # a tenth of the time of a release
+            places = np.arange(who.size)
+            return cls(places, places + 1, ranks(who))
         places, within = np.argsort(who, kind="stable"), places_within(np.bincount(who))
         starts = np.flatnonzero(within % batch == 0)
         sizes = np.diff(starts, append=who.size)
