@@ -27,7 +27,7 @@ from seqveil.interfaces.studio.upload import Upload, UploadChoice, loaded
 
 EVENTS = 1000
 MOVES = 6
-CASES = (("clicks", "none"), ("clicks", "ever"), ("gaze", "none"), ("heart_rate", "none"), ("power", "none"))
+CASES = (("clicks", "none"), ("clicks", "ever"), ("gaze", "none"), ("power", "none"))
 
 # moves the slider and waits: milliseconds until a first picture of the new ε is drawn, and one with all events
 MOVE = """async at => {

@@ -13,7 +13,7 @@ from pathlib import Path
 TARGET = Path(__file__).parent.parent / "docs" / "img" / "page.png"
 WIDTH = 1200
 SECONDS = 180  # for the picture
-SECRET = {"clicks": "category06", "gaze": "cell 5, 5", "heart_rate": "115–120", "power": "8"}  # that is kept
+SECRET = {"clicks": "category06", "gaze": "cell 5, 5", "power": "8"}  # that is kept
 
 
 def take(address: str, target: Path, source: str, scheme: str) -> None:
@@ -53,7 +53,7 @@ def wait(page, expression: str) -> None:  # type: ignore[no-untyped-def]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--source", default="clicks", choices=("clicks", "gaze", "heart_rate", "power"))
+    parser.add_argument("--source", default="clicks", choices=("clicks", "gaze", "power"))
     parser.add_argument("--scheme", default="light", choices=("light", "dark"))
     parser.add_argument("--out", type=Path, default=TARGET)
     chosen = parser.parse_args()

@@ -166,8 +166,7 @@ def test_numbers_are_cut_over_a_public_range(data):
         (("--private", "1"), "public alphabet"),
         (("--private", "1", "--bins", "10"), "--range LO,HI"),
         (("--private", "1", "--bins", "10", "--range", "180,40"), "low before high"),
-        (("--private", "1", "--levels", "10"), "quantiles"),
-        (("--private", "1", "--bins", "10", "--range", "40,180", "--smoothing", "2"), "order 1"),
+        (("--private", "1", "--bins", "10", "--range", "40,180", "--smoothing", "2"), "smooths by its noise"),
         (("--contribution", "1"), "--private"),
     ],
 )

@@ -262,7 +262,7 @@ FAR = ["1600-01-01", "2024-01-01", "2262-04-12", "2608-07-23", "4000-02-29"]
 
 def seconds_of(order):
     where = (lambda i: i + 1, "data")
-    return seconds(order, order_key(order, *where), False, *where)
+    return seconds(order, order_key(order, "data"), False, *where)
 
 
 def test_no_date_in_a_file_is_taken_for_another():

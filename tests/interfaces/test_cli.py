@@ -58,7 +58,7 @@ def read(path):
 CHAINS = {
     "text": ("text", (), ()),
     "bins": ("numbers", ("--bins", 2.5), ()),
-    "levels": ("numbers", ("--levels", 5), ()),
+    "bins by themselves": ("numbers", ("--bins", "auto"), ()),
     "grid": ("points", ("--grid", "3x2"), ("--value-column", "x,y")),
 }
 

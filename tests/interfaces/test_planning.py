@@ -226,7 +226,7 @@ def test_a_file_is_planned_for_as_inspect_reads_it(tmp_path, seqveil):
     path.write_text("household;time;watts\n" + "\n".join(rows) + "\n")
     found = seqveil("plan", path, "--epsilon", 1, "--people", 3, "--json")
     assert found.json["held_out"], found.err
-    assert "--missing hold --bins 5`" in found.json["read"]
+    assert "--missing hold --bins auto`" in found.json["read"]
     assert any("--distortion absolute" in note for note in found.json["notes"])
 
 

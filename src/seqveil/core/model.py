@@ -57,10 +57,10 @@ class Reading:
     """The names of the columns that hold the user, the value (``"x,y"`` for two coordinates) and the order.
 
     Without ``time`` a column ``seq``, or else one that is called as times are, gives the order where a file has one.
-    User and order may be several columns: ``"firm,badge"`` names a person, ``"week,hour"`` is the hour within the week.
+    The user may be several columns.
 
-    >>> Reading("firm,badge").user_columns, Reading(time="week,hour").time_columns
-    (('firm', 'badge'), ('week', 'hour'))
+    >>> Reading("firm,badge").user_columns
+    ('firm', 'badge')
     """
 
     user: str = "user"
@@ -69,13 +69,11 @@ class Reading:
 
     user_columns: tuple[str, ...] = field(init=False, repr=False, compare=False)  # that name the user together
     value_columns: tuple[str, ...] = field(init=False, repr=False, compare=False)  # one, or two for places in a plane
-    time_columns: tuple[str, ...] = field(init=False, repr=False, compare=False)  # that were named, the coarsest first
 
     def __post_init__(self) -> None:
-        for name, text in self.to_dict().items():
-            columns = () if text is None else tuple(column.strip() for column in text.split(","))
-            object.__setattr__(self, f"{name}_columns", columns)
-        names = [*self.user_columns, *self.value_columns, *self.time_columns]
+        for name, text in (("user", self.user), ("value", self.value)):
+            object.__setattr__(self, f"{name}_columns", tuple(column.strip() for column in text.split(",")))
+        names = [*self.user_columns, *self.value_columns, *([] if self.time is None else [self.time])]
         if len(self.value_columns) > 2 or not all(names) or len(set(names)) < len(names):
             raise InputError(f"expected different names for user, value (one, or two as in x,y) and time; got {names}")
 

@@ -1,7 +1,7 @@
 """Synthetic streams of people, which need no download.
 
 >>> KINDS
-('clicks', 'gaze', 'heart_rate', 'power')
+('clicks', 'gaze', 'power')
 >>> synthetic("clicks", users=3, length=5, seed=1)
 Generated(synthetic clicks, 3 people, 5 events each, 17 symbols)
 """
@@ -17,18 +17,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqveil.core.alphabet import Alphabet, Bins, Codes, Floats, Grid, Symbols
+from seqveil.core.alphabet import Alphabet, Codes, Floats, Grid, Symbols
 from seqveil.core.distortion import Distortion, absolute, euclidean, hamming
 from seqveil.core.errors import InputError
 from seqveil.core.fitting import fit_codes
 from seqveil.core.model import MarkovModel
 
-KINDS = ("clicks", "gaze", "heart_rate", "power")
+KINDS = ("clicks", "gaze", "power")
 # MSNBC: how likely a click stays in its category, and where a click that leaves goes, per category
 STAYS = (0.55, 0.63, 0.56, 0.71, 0.86, 0.53, 0.61, 0.90, 0.56, 0.63, 0.41, 0.65, 0.74, 0.80, 0.30, 0.91, 0.33)
 GOES = (19.1, 11.9, 5.4, 8.6, 2.2, 8.4, 9.7, 3.0, 4.0, 4.0, 4.1, 6.1, 2.7, 7.0, 2.8, 0.2, 0.9)
 DAY = 96  # quarters of an hour
-WARM_UP = 900  # seconds until the filters forget how they began
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,28 +106,6 @@ def clicks(users: int, length: int, seed: int) -> Generated:
     return Generated(codes, alphabet, hamming())
 
 
-def heart_rate(users: int, length: int, seed: int) -> Generated:
-    """Heart rate once a second in bins of 5 beats, like a watch that smooths it.
-
-    Reproduces: mean 80 beats a minute, standard deviation 12.7 over everybody and 8.5 between people; 0.36 from one
-    second to the next, with correlation 0.55 between neighbouring changes; 96 % of seconds stay in their bin of 5.
-    Not: the spells of stress, and the watch's first seconds.
-    """
-    rng = np.random.default_rng(seed)
-    full = (users, length + WARM_UP)
-    calm = 0.97 * _scaled(_low_pass(rng.standard_normal(full), 120.0), 120.0)
-    unrest = np.exp(calm - 0.97**2)  # slow changes of how much the heart changes: most seconds are quiet
-    fast = _low_pass(_low_pass(unrest * rng.standard_normal(full), 60.0), 10.0)
-    shake = _low_pass(unrest * rng.standard_normal(full), 60.0)
-    slow = _low_pass(_low_pass(rng.standard_normal(full), 300.0), 30.0)
-    own = 80.0 + 8.5 * rng.standard_normal((users, 1))
-    beats = own + 7.0 * _scaled(fast, 60.0, 10.0) + 6.0 * _scaled(slow, 300.0, 30.0) + 1.2 * _scaled(shake, 60.0)
-    beats = beats[:, WARM_UP:]
-    bins = Bins.of_width(45, 150, 5.0, "nearest")
-    codes = bins.encode(beats.ravel()).reshape(beats.shape)
-    return Generated(codes, bins, absolute(bins.points))
-
-
 def power(users: int, length: int, seed: int) -> Generated:
     """Ten levels of a household's consumption by the quarter of an hour, with a habit by time of day.
 
@@ -145,25 +122,6 @@ def power(users: int, length: int, seed: int) -> Generated:
     edges = [-1.2816, -0.8416, -0.5244, -0.2533, 0.0, 0.2533, 0.5244, 0.8416, 1.2816]  # tenths of the normal
     codes = np.searchsorted(edges, score)
     return Generated(codes.astype(np.int64), Alphabet.codes(10), absolute(np.arange(10)))
-
-
-def _low_pass(noise: Floats, seconds: float) -> Floats:
-    """Each row through y_t = a y_{t-1} + (1-a) x_t with that time constant."""
-    from scipy.signal import lfilter
-
-    keep = math.exp(-1.0 / seconds)
-    return np.asarray(lfilter([1 - keep], [1, -keep], noise, axis=1), dtype=np.float64)
-
-
-def _scaled(signal: Floats, first: float, second: float | None = None) -> Floats:
-    """The filtered noise with variance one in the long run."""
-    a = math.exp(-1.0 / first)
-    if second is None:
-        return signal / math.sqrt((1 - a) / (1 + a))
-    b = math.exp(-1.0 / second)
-    taps = np.arange(4_000)
-    response = (1 - a) * (1 - b) * (a ** (taps + 1) - b ** (taps + 1)) / (a - b)
-    return signal / math.sqrt(float((response**2).sum()))
 
 
 def _pieces(rng: np.random.Generator, shape: tuple[int, int], hold: float) -> Floats:

@@ -70,11 +70,7 @@ class Wording:
 
 
 def from_json(content: bytes) -> Any:
-    """What JSON in UTF-8 says; ValueError for what is none, and where a member is named twice: which one would count?
-
-    >>> from_json(b'{"seq": 0}')
-    {'seq': 0}
-    """
+    """What JSON in UTF-8 says; ValueError for what is none, or where a member is named twice: which would count?"""
     try:
         return _JSON.decode(content.decode())
     except RecursionError:

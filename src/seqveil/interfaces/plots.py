@@ -1,8 +1,7 @@
 """Pictures (matplotlib, an extra): the ones of the page, from Python.
 
-`tradeoff` of a plan, one `stream` with belief and account, and the `account` alone. Each returns a matplotlib figure,
-shows itself in a notebook, and is saved where a path is given. `blank` and `finish` begin and end a picture of your own
-in the same look.
+`tradeoff` of a plan, and one `stream` with belief and account. Each returns a matplotlib figure, shows itself in a
+notebook, and is saved where a path is given.
 
 Readers who are colour-blind can tell the colours apart, and colour is never the only difference between two lines:
 markers or dashes differ too.
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     from seqveil.interfaces.planning import Plan
 
-__all__ = ["DECODED", "LIMIT", "RAW", "RELEASED", "account", "blank", "finish", "stream", "tradeoff"]
+__all__ = ["stream", "tradeoff"]
 
 RAW, RELEASED, DECODED, LIMIT = "#8a949c", "#b8430f", "#0b6e99", "#1a2126"  # as on the page
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195")
@@ -62,15 +61,6 @@ def finish(figure: Figure, path: str | Path | None) -> Figure:
     return figure
 
 
-def epsilon_axis(axes: Axes, epsilons: Sequence[float]) -> None:
-    """A tick at every ε that was computed; by factors where they span more than eight times the least."""
-    ticks = sorted(set(epsilons))
-    if ticks[-1] > 8 * ticks[0]:
-        axes.set_xscale("log")
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.set_xticks([], minor=True)
-
-
 def tradeoff(plan: Plan, path: str | Path | None = None) -> Figure:
     """Error against what a stream, or each secret, may reveal in total: one line for each way to release.
 
@@ -93,7 +83,11 @@ def tradeoff(plan: Plan, path: str | Path | None = None) -> Figure:
     title = "What keeping a secret costs" if secrets else "What a budget buys"
     axes.set(ylabel=error_name(plan.distortion), title=title, ylim=(0, None))
     axes.set_xlabel("ε of the secret" if secrets else f"total ε of a stream of {plan.length} events")
-    epsilon_axis(axes, [row.total for row in plan.rows])
+    ticks = sorted({row.total for row in plan.rows})
+    if ticks[-1] > 8 * ticks[0]:
+        axes.set_xscale("log")
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_xticks([], minor=True)
     figure.legend(frameon=False, fontsize=8, loc="outside right upper")
     return finish(figure, path)
 
@@ -115,9 +109,10 @@ def stream(
     `leakage` and `composed` the account after each release. Drawing raw data is for its owner's eyes: the picture is as
     private as the stream.
     """
-    from matplotlib.colors import LinearSegmentedColormap
-
-    _same_length(len(raw), released=released, distributions=distributions, leakage=leakage, composed=composed)
+    given = {"released": released, "distributions": distributions, "leakage": leakage, "composed": composed}
+    wrong = next((name for name, values in given.items() if len(values) != len(raw)), None)
+    if wrong is not None:
+        raise InputError(f"expected {wrong} for each of {len(raw)} releases; draw one and the same stream")
     figure, steps = blank((9, 7)), np.arange(len(raw))
     top, middle, bottom = figure.subplots(3, 1, sharex=True, height_ratios=[3, 3, 2])
     made = np.asarray(released)
@@ -126,6 +121,8 @@ def stream(
     top.plot(steps[shown], made[shown], "o", color=RELEASED, ms=4, label="released")
     top.step(steps, distributions.argmax(1), where="mid", color=DECODED, lw=1.3, label="decoded")
     top.legend(frameon=False, fontsize=8, ncols=3, loc="lower right", bbox_to_anchor=(1, 1))
+    from matplotlib.colors import LinearSegmentedColormap
+
     look: dict[str, Any] = {"cmap": LinearSegmentedColormap.from_list("belief", HEAT), "vmin": 0, "vmax": 1}
     drawn = middle.imshow(distributions.T, aspect="auto", origin="lower", interpolation="nearest", **look)
     middle.plot(steps, raw, "o", mfc="white", mec=RELEASED, mew=1.0, ms=3.5)
@@ -136,7 +133,12 @@ def stream(
     for axes in (top, middle):
         _name_symbols(axes, labels)
         axes.set_ylim(seen.min() - 0.6, seen.max() + 0.6)
-    _draw_account(bottom, leakage, composed, budget)
+    bottom.step(steps, leakage, where="mid", color=DECODED, lw=2.5, label="exact leakage of what was released")
+    bottom.step(steps, composed, where="mid", color=LIMIT, ls="--", lw=1.2, label="Σε, what composition charges")
+    if budget is not None:
+        bottom.axhline(budget, color=RELEASED, lw=1.2, ls=":", label="budget")
+    bottom.set(xlabel="release", ylabel="leakage (nats)", ylim=(0, None))
+    bottom.legend(frameon=False, fontsize=8, loc="lower right")
     bottom.set_xlim(-0.5, len(raw) - 0.5)
     return finish(figure, path)
 
@@ -149,37 +151,3 @@ def _name_symbols(axes: Axes, labels: Sequence[str]) -> None:
     plain = [label.replace("$", r"\$") for label in labels]  # a dollar sign begins a formula
     short = [label if len(label) <= LONG else label[: LONG - 1] + "…" for label in plain]
     axes.set_yticks(np.arange(len(labels)), short, fontsize=7)
-
-
-def account(
-    leakage: Sequence[float],
-    composed: Sequence[float],
-    budget: float | None = None,
-    path: str | Path | None = None,
-) -> Figure:
-    """The exact leakage after each release, beside what composition charges, and the budget where there is one.
-
-    >>> figure = account([0.5, 0.8, 0.8], [0.5, 1.0, 1.5], budget=1.0)
-    >>> len(figure.axes[0].lines)
-    3
-    """
-    _same_length(len(leakage), composed=composed)
-    figure = blank((7.5, 3.2))
-    _draw_account(figure.subplots(), leakage, composed, budget)
-    return finish(figure, path)
-
-
-def _draw_account(axes: Axes, leakage: Sequence[float], composed: Sequence[float], budget: float | None) -> None:
-    steps = np.arange(len(leakage))
-    axes.step(steps, leakage, where="mid", color=DECODED, lw=2.5, label="exact leakage of what was released")
-    axes.step(steps, composed, where="mid", color=LIMIT, ls="--", lw=1.2, label="Σε, what composition charges")
-    if budget is not None:
-        axes.axhline(budget, color=RELEASED, lw=1.2, ls=":", label="budget")
-    axes.set(xlabel="release", ylabel="leakage (nats)", ylim=(0, None))
-    axes.legend(frameon=False, fontsize=8, loc="lower right")
-
-
-def _same_length(length: int, **others: Sequence[float] | Ints | Floats) -> None:
-    for name, values in others.items():
-        if len(values) != length:
-            raise InputError(f"expected {name} for {length} releases, got {len(values)}; draw one and the same stream")

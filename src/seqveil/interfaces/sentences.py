@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 from seqveil.core.words import moved, percent
@@ -20,20 +19,6 @@ CHECKS = {  # what an audit checks, by the names of its report
     "unchanged": "the rows are those that the release wrote",
     "unseeded": "the side file names no seed",
 }
-
-
-def attacked(found: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What an attacker got, a sentence for each attack, from what an attack gives as plain values.
-
-    >>> attacked([{"about": "ever:health", "sentence": "not refuted", "guess": {"likelihood_ratio": 1.5}}])
-    ['ever:health: not refuted; of those whom its best guess singled out, a suspicion of 10 % that it is right became
-    14 %']
-    """
-    said = []
-    for one in found:
-        means = guess_means((one.get("guess") or {}).get("likelihood_ratio"))
-        said.append(f"{one['about']}: {one['sentence']}{f'; {means}' if means else ''}")
-    return said
 
 
 def guess_means(ratio: Any) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import polars as pl
 import pytest
@@ -35,14 +33,13 @@ def test_options_and_keywords_make_the_same_model_and_it_remembers_the_columns(t
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ({"context": "order:2", "order": 2}, "context= says what order= says"),
+        ({"order": 2}, "'order' is not known here"),
         ({"seed": 1}, "are for a private fit"),
         ({"private": 1.0, "context": "auto"}, "of one chain"),
-        ({"private": 1.0, "order": 2}, "of order 1"),
-        ({"private": 1.0, "other": 2}, "other= looks at who has what"),
+        ({"private": 1.0, "smoothing": 2}, "smooths by its noise"),
+        ({"private": 1.0, "other": 2}, "needs a public alphabet"),
         ({"private": 1.0}, "needs a public alphabet"),
-        ({"private": 1.0, "levels": 3, "range": "0,1"}, "quantiles of the data"),
-        ({"alphabet": ["x", "y"], "bins": 2}, "alphabet= names the values"),
+        ({"alphabet": ["x", "y"], "bins": 2}, "at most one of bins=, alphabet="),
         ({"every_second": 3}, "'every_second' is not known here"),
         ({"columns": "who"}, "'columns' is not known here"),
     ],
@@ -55,10 +52,9 @@ def test_what_does_not_go_together_is_refused_wherever_it_comes_from(words, said
 NUMBERS = {"user": [1, 1, 2, 2], "value": [41.0, 60.5, 70.0, 80.0]}
 
 
-@pytest.mark.parametrize("words", [{}, {"levels": 4}])
-def test_a_range_goes_with_bins_a_grid_or_cells(words: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"range= goes with bins=|quantiles"):
-        sv.fit(pl.DataFrame(NUMBERS), range="40,200", **words)
+def test_a_range_goes_with_bins_a_grid_or_cells() -> None:
+    with pytest.raises(InputError, match="range= goes with bins="):
+        sv.fit(pl.DataFrame(NUMBERS), range="40,200")
 
 
 def pulse(path, bad=80, n=40_000):
@@ -157,16 +153,12 @@ def test_a_missing_coordinate_is_not_offered_as_a_symbol_and_only_a_fit_says_wha
         sv.release(rows, model, epsilon=1.0)
 
 
-def test_edges_of_levels_and_grids_are_no_numbers_of_the_data():
-    """The least and the greatest are somebody's: outer edges are rounded outward, the others to few digits."""
+def test_edges_of_grids_are_no_numbers_of_the_data():
+    """The least and the greatest are somebody's: outer edges are rounded outward."""
     pulse = np.sort(np.random.default_rng(1).lognormal(4.0, 0.5, 2_000))
     frame = pl.DataFrame({"user": np.arange(2_000) % 40, "x": pulse, "y": -pulse})
-    levels = sv.fit(frame, value="x", levels=8)
-    assert np.abs(np.bincount(levels.alphabet.encode(pulse)) - 250).max() < 50
-    with pytest.raises(InputError, match="all numbers are equal"):
-        sv.fit(frame.with_columns(x=pl.lit(731.0)), value="x", levels=8)
     grid = sv.fit(frame, value="x,y", grid="5x5").alphabet
-    for edges in (levels.alphabet.edges, grid.x.edges[[0, -1]], -grid.y.edges[[-1, 0]]):
+    for edges in (grid.x.edges[[0, -1]], -grid.y.edges[[-1, 0]]):
         assert edges[0] < pulse[0]
         assert edges[-1] > pulse[1_980]
         assert all(f"{edge:.3g}" == f"{edge:.12g}" for edge in edges)

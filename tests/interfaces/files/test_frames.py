@@ -115,7 +115,7 @@ def test_no_bound_is_refused_in_one_line():
     assert "\n" not in str(disclosed.value)
     with pytest.raises(sv.errors.InputError, match="'epsilom' is no field of a Policy"):
         sv.release(ROWS, MODEL, epsilom=1.0)
-    with pytest.raises(sv.errors.InputError, match="says nothing of how it was released"):
+    with pytest.raises(sv.errors.InputError, match="no side file says how it was released"):
         sv.audit(ROWS, MODEL)
     with pytest.raises(sv.errors.InputError, match="polars, pandas or Arrow frame; got dict"):
         sv.fit({"user": ["a"], "value": [1]})

@@ -291,7 +291,7 @@ def test_columns_that_are_chosen_are_looked_at_as_chosen():
     )
     studio = Studio()
     found = studio.upload(weeks, "own.csv")
-    assert found["chosen"] == {"user": "person", "value": "tile", "time": "week,hour", "trait": ""}
+    assert found["chosen"] == {"user": "person", "value": "tile", "time": "", "trait": ""}
     name = found["upload"]
     other = studio.look({"upload": name, "columns": {"user": "person", "value": "hour", "time": ""}})
     assert (other["chosen"]["value"], other["problem"]) == ("hour", "")

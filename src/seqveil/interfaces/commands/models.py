@@ -17,8 +17,8 @@ from seqveil.interfaces.commands.terminal import rows, show, steps
 def inspect(data: o.Data, *, columns: o.ColumnOptions, format: o.Format = None, json: o.Json = False) -> None:
     """Say what a file holds, and what to type next.
 
-    Shows how each column is interpreted, and why; how many people and events there are; how rows are ordered; gaps
-    in time; missing, outlying and rare values; and a `fit` command to paste. It prints only values that at least 10
+    Shows how each column is interpreted, and why; how many people and events there are; how rows are ordered;
+    missing and rare values; and a `fit` command to paste. It prints only values that at least 10
     people share. It reads the raw file, so show its output only to people who may see that file.
 
     Example: seqveil inspect clicks.csv
@@ -34,7 +34,7 @@ class PrivateFitOptions:
 
     private: float | None = o.opt("EPSILON", "Fit with user-level differential privacy at this ε.")
     contribution: int | None = o.opt("M", "With --private: the most transitions of one user to count  [default: 20]")
-    alphabet: Path | None = o.opt("FILE", "The allowed values: one per line, a JSON list, or a model that has them.")
+    alphabet: Path | None = o.opt("FILE", "The allowed values: one per line, or a model that has them.")
     range: str | None = o.opt(
         "LO,HI",
         "Fixed range instead of that of the data: LO,HI for --bins; X0,X1,Y0,Y1 for --grid; SOUTH,NORTH,WEST,EAST "
@@ -87,7 +87,7 @@ def fit(
 
     Example: seqveil fit clicks.csv -o clicks.model --context auto
 
-    Example: seqveil fit meters.csv -o meters.model --levels 8 --trait heating
+    Example: seqveil fit meters.csv -o meters.model --bins auto --trait heating
 
     Example: seqveil fit clicks.csv -o clicks.model --private 1 --alphabet pages.txt
     """

@@ -163,7 +163,7 @@ class ColumnOptions:
         str | None,
         option(
             "NAME",
-            "Column that orders a user's events, or several: week,hour  [default: seq, time, timestamp, ts or date]",
+            "Column that orders a user's events  [default: seq, time, timestamp, ts or date]",
             "--time-column",
         ),
     ] = None
@@ -174,7 +174,6 @@ class CutOptions:
     """How numbers and points become symbols."""
 
     bins: str | None = opt("WIDTH|auto", "Cut numbers into bins of this width; auto: about 20 bins.")
-    levels: int | None = opt("N", "Cut numbers into N bins of about equal count.")
     grid: str | None = opt("10x10|auto", "Cut points (--value-column x,y) into a grid; auto: covering most points.")
     cell_metres: float | None = opt("M", "Cut the map into cells of this size, over the area where most points lie.")
 

@@ -19,7 +19,6 @@ def audit(
     asked: o.SecretOptions,
     delta: float = o.opt("D", "Probability that the bound on the true sequence's total fails.", default=1e-6),
     html: Path | None = o.opt("FILE", "Also write a report for a data protection officer."),
-    attack: Path | None = o.opt("FILE", "With --html: what `seqveil attack --json` printed."),
     meta: o.Meta = None,
     json: o.Json = False,
 ) -> None:
@@ -34,8 +33,7 @@ def audit(
     releases there are. No alarm is no proof.
 
     With --html it writes a page for a data protection officer: what was promised to whom, the model and its checks,
-    what an attacker got, the account, settings and fingerprints, and a claim sheet that follows the questions of NIST
-    SP 800-226. It names no user and no released value.
+    the account, settings and fingerprints. It names no user and no released value.
 
     With --secret it measures exactly what all releases of a stream together disclosed about it, whatever the
     mechanism, and checks its ε where --secret-epsilon or the side file has one.
@@ -50,7 +48,7 @@ def audit(
 
     with rows("auditing") as meter:
         found = run(
-            released, model, policy=policy, secrets=asked.declared(), delta=delta, html=html, attack=attack, meta=meta,
+            released, model, policy=policy, secrets=asked.declared(), delta=delta, html=html, meta=meta,
             progress=meter.advance,
         )  # fmt: skip
     show(found, json)
@@ -66,7 +64,6 @@ def decode(
     *,
     online: bool = o.switch("For each row, use only the releases up to that row."),
     distortion: str | None = o.opt("NAME", "Expected cost that the estimate minimises  [default: that of the release]"),
-    histogram: str | None = o.opt("FILE", "Write how often each symbol is expected to have occurred."),
     truth: Path | None = o.opt("RAW", "The raw file that was released: say how many estimates are right."),
     policy: o.PolicyOfRelease = None,
     meta: o.Meta = None,
@@ -88,7 +85,7 @@ def decode(
 
     with rows("decoding") as meter:
         found = run(
-            released, model, out=out, online=online, distortion=distortion, histogram=histogram, truth=truth,
+            released, model, out=out, online=online, distortion=distortion, truth=truth,
             policy=policy, meta=meta, format=format, progress=meter.advance,
         )  # fmt: skip
     show({**found.to_dict(), "out": out} if json else found, json, to_stderr=out == "-" or not json)

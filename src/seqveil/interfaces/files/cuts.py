@@ -6,7 +6,7 @@ cell. What lies outside counts to the cells at the edge.
 
 from __future__ import annotations
 
-import json
+import itertools
 import math
 import re
 from pathlib import Path
@@ -37,8 +37,7 @@ def distinct(values: pl.Series, users: pl.Series, name: str, other: int | None =
     seen = set(values.unique().to_list())
     if len(seen) > MOST_SYMBOLS:
         raise DataError(
-            f"{name}: the values differ in more than {MOST_SYMBOLS} ways; cut numbers with {option('bins')} or "
-            f"{option('levels')}"
+            f"{name}: the values differ in more than {MOST_SYMBOLS} ways; cut numbers with {option('bins')}"
         )
     if other is None:
         return seen, 0
@@ -52,15 +51,7 @@ def cut(way: str, size: Any, numbers: Floats | None, span: str | None = None, na
 
     They are cut over a range that is named, without a look at the data, or over the bulk of the numbers.
     """
-    if numbers is None and (span is None or way == "levels"):
-        raise InputError(
-            f"levels are quantiles of the data, which is not looked at here; use {option('bins')} and {option('range')}"
-        )
     data = np.zeros(0) if numbers is None else np.clip(numbers, -LARGEST, LARGEST)
-    if way == "levels":
-        if not 1 <= size <= MOST_SYMBOLS:
-            raise InputError(f"expected a number of levels from 1 to {MOST_SYMBOLS}, got {size}")
-        return Bins(_levels(data, size), "nearest")
     if way == "cell_metres":
         box = around(_places(data, name)) if span is None else _numbers(span, 4, "SOUTH,NORTH,WEST,EAST")
         return cells_over(size, (box[0], box[1], box[2], box[3])).with_policy("nearest")
@@ -121,35 +112,8 @@ def _edges(numbers: Floats, count: int, width: float | None = None) -> Floats:
     return edges
 
 
-def _levels(numbers: Floats, count: int) -> Floats:
-    """Edges of bins of about equal count, rounded so that none is a number of the data to its last digit.
-
-    The outer ones are rounded outward: the least and the greatest number are somebody's.
-
-    >>> _levels(np.linspace(41.37, 98.72, 200), 4)
-    array([ 40.,  56.,  70.,  84., 100.])
-    """
-    low, high = bulk(numbers)
-    if low == high:
-        low, high = float(numbers.min()), float(numbers.max())
-    inner = np.unique(np.quantile(numbers, np.arange(1, count) / count))
-    edges = np.array([low, *inner[(inner > low) & (inner < high)], high])
-    gaps = np.diff(edges)
-    if not gaps.all():
-        raise InputError("all numbers are equal, so there is nothing to cut; name an alphabet, or check the column")
-    first, last = (10.0 ** math.floor(math.log10(max(gap, (high - low) / 100))) for gap in (gaps[0], gaps[-1]))
-    nearest = np.minimum(gaps[:-1], gaps[1:])  # half of it, rounded down to a power of ten, keeps edges apart
-    digits = -np.floor(np.log10(nearest / 2)).astype(int)
-    rounded = [round(edge, places) for edge, places in zip(edges[1:-1].tolist(), digits.tolist(), strict=True)]
-    return np.array([math.floor(low / first) * first, *rounded, math.ceil(high / last) * last])
-
-
 def width_of(bins: float | str) -> float:
-    """The width of bins as a number.
-
-    >>> width_of("2.5")
-    2.5
-    """
+    """The width of bins as a number."""
     try:
         width = float(bins)
     except ValueError:
@@ -160,11 +124,7 @@ def width_of(bins: float | str) -> float:
 
 
 def sides_of(grid: str) -> tuple[int, int]:
-    """10x10 as numbers.
-
-    >>> sides_of("20x10")
-    (20, 10)
-    """
+    """10x10 as numbers."""
     parts = grid.lower().replace("×", "x").split("x")
     if len(parts) != 2 or not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
         raise InputError(f"expected a grid such as 10x10, or auto; got {grid!r}")
@@ -205,32 +165,16 @@ def around(points: Floats) -> tuple[float, float, float, float]:
     return south, north, west, east
 
 
-def round_up(size: float) -> float:
-    """The next of 1, 2, 5, 10, 20, 50 … that is not smaller.
-
-    >>> round_up(130.0), round_up(2000.0)
-    (200.0, 2000.0)
-    """
-    unit = 10.0 ** math.floor(math.log10(size))
-    return next(step * unit for step in (1.0, 2.0, 5.0, 10.0) if step * unit >= size * (1 - 1e-12))
-
-
 def round_near(size: float) -> float:
-    """The nearest of 1, 2, 5, 10, 20, 50 …
-
-    >>> round_near(130.0), round_near(0.04)
-    (100.0, 0.05)
-    """
+    """The nearest of 1, 2, 5, 10, 20, 50 …"""
     unit = 10.0 ** math.floor(math.log10(size))
     return min((step * unit for step in (1.0, 2.0, 5.0, 10.0)), key=lambda near: abs(near - size))
 
 
 def fitting_size(bounds: tuple[float, float, float, float], most: int) -> float:
     """A round size of cells of which at most so many touch the bounds."""
-    size = LEAST
-    while count_cells(size, bounds) > most:
-        size = round_up(size * 1.01)
-    return size
+    sizes = (step * 10.0**power for power in itertools.count(round(math.log10(LEAST))) for step in (1, 2, 5))
+    return next(size for size in sizes if count_cells(size, bounds) <= most)
 
 
 def cells_over(metres: float, bounds: tuple[float, float, float, float]) -> Cells:
@@ -259,41 +203,29 @@ def in_slots(alphabet: Symbols, slots: Slots | None) -> Symbols:
 def named_alphabet(given: object, on_unknown: OnUnknown | None) -> Symbols:
     """The alphabet that somebody names: a list of values, an alphabet, a model, or a file of one of them.
 
-    A text file has a value a line, or is a JSON list. Lines that are all whole numbers are numbers; JSON says what is
-    text.
+    A text file has a value a line. Lines that are all whole numbers are numbers.
     """
-    if isinstance(given, str | Path):
-        found: Symbols = _alphabet_file(Path(given))
-    else:
+    if not isinstance(given, str | Path):
         found = given if isinstance(given, Symbols) else Alphabet(list(given))  # type: ignore[call-overload]
-    return found.with_policy(on_unknown or found.on_unknown)
-
-
-def _alphabet_file(file: Path) -> Symbols:
+        return found.with_policy(on_unknown or found.on_unknown)
+    file = Path(given)
     try:
         content = file.read_bytes()
     except OSError as error:
         raise InputError(f"{file.name}: the alphabet cannot be read ({error.strerror}); check the path") from None
     if content.startswith(b"PK"):
-        return MarkovModel.load(file).alphabet
+        return named_alphabet(MarkovModel.load(file).alphabet, on_unknown)
     try:
-        text = content.decode("utf-8-sig")
-        if text.lstrip().startswith("["):
-            return Alphabet(json.loads(text))
-        values = [line for line in text.splitlines() if line]
+        values = [line for line in content.decode("utf-8-sig").splitlines() if line]
         numbers = all(re.fullmatch(r"0|-?[1-9]\d*", value) for value in values)
-        return Alphabet([int(value) for value in values] if numbers else values)
-    except (ValueError, TypeError, RecursionError) as error:
+        return named_alphabet([int(value) for value in values] if numbers else values, on_unknown)
+    except ValueError as error:
         why = f" ({error})" if isinstance(error, InputError) else ""
-        raise DataError(f"{file.name}: expected distinct values, one a line, or a JSON list{why}") from None
+        raise DataError(f"{file.name}: expected distinct values, one a line{why}") from None
 
 
 def _numbers(span: str | None, count: int, form: str) -> list[float]:
-    """The numbers of a range, so many as its form names.
-
-    >>> _numbers("40,180", 2, "LO,HI")
-    [40.0, 180.0]
-    """
+    """The numbers of a range, so many as its form names."""
     try:
         found = [float(part) for part in (span or "").split(",")]
     except ValueError:

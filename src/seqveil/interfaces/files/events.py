@@ -33,7 +33,6 @@ PLACE = (("latitude", "lat"), ("longitude", "lon", "lng"))  # what the columns o
 UNKNOWN_VALUE = "check the value column, release with {option}, or refit the model with it"
 OTHER_RELEASE = "check the value column, and that the model is the one of the release"
 _WHOLE, _PADDED = r"^[+-]?(0|[1-9]\d{0,17}|[1-8]\d{18})$", r"^[+-]?0\d"
-KEY = "\x00key"  # what the column is called that holds the order in numbers
 
 
 def silent(*_: int) -> None:
@@ -67,11 +66,9 @@ class Taken:
         """In one line, without what follows from values or from how the raw rows stood in the file."""
         by = f"rows in the order of the file ({self.why})"
         names = Reading(self.user, self.value, self.order)
-        user, value, order = (
-            ", ".join(map(repr, own)) for own in (names.user_columns, names.value_columns, names.time_columns)
-        )
-        if order:
-            by = f"in the order of {order} ({self.why}{f', {self.unit}' if self.unit else ''})"
+        user, value = (", ".join(map(repr, own)) for own in (names.user_columns, names.value_columns))
+        if self.order:
+            by = f"in the order of {self.order!r} ({self.why}{f', {self.unit}' if self.unit else ''})"
         slots = f"; one row for each of {self.slots}" if self.slots else ""
         return f"{self.form}: user {user}, value {value}; {by}{slots}"
 
@@ -119,13 +116,13 @@ class Events:
 
     @property
     def order(self) -> pl.Series | None:
-        """The order column under its own name; of several a struct."""
+        """The order column under its own name."""
         return self.frame["order"].rename(self.taken.order or "") if "order" in self.frame.columns else None
 
     @property
     def key(self) -> pl.Series | None:
         """The order in numbers."""
-        return self.frame[KEY] if "order" in self.frame.columns else None
+        return self.frame[ordering.KEY] if "order" in self.frame.columns else None
 
     @property
     def counts(self) -> bool:
@@ -212,30 +209,31 @@ def read_events(
     """The events of a file, of standard input for ``-``, of a polars frame, or of a table that was read before.
 
     Parameters:
-        reading: what the columns are called.
         kind: how values are read: "text", "number" (decimal), or "auto": the file's own type; in a CSV what all fields
             look like, where a leading zero makes text. Users in a CSV are always text.
-        format: of a file whose name does not tell.
-        missing: what to do with rows without a value: leave them out ("drop"), go on with the last value of their
-            stream ("hold"), or take that for a symbol of its own ("symbol"); None refuses them.
-        slots: take one event for each slot of time.
+        missing: leave rows without a value out ("drop"), go on with the last value of their stream ("hold"), or take
+            that for a symbol of its own ("symbol"); None refuses them.
         clock: whether the order must be times.
-        holes: whether values may be null in what comes back.
         on_map: whether values are latitude and longitude: columns that are called so need no name.
         beside: further columns that are kept where there are some.
     """
     if missing not in (None, "drop", "hold", "symbol"):
         raise InputError(f"expected missing values to be drop, hold or symbol, got {missing!r}")
+    if missing == "symbol" and (kind not in ("auto", "text") or len(reading.value_columns) == 2):
+        raise InputError(
+            "a missing value can be a symbol of its own where values are names, not numbers that are cut; choose "
+            f"{option('missing', 'drop')} or {option('missing', 'hold')}"
+        )
     chosen = EventColumns(file_name(data), reading, clock or slots is not None, on_map, tuple(beside))
-    wanted = (*reading.user_columns, *reading.value_columns, *reading.time_columns)
+    wanted = [*reading.user_columns, *reading.value_columns, *([reading.time] if reading.time else [])]
     table = read_table(data, chosen.pick, format, wanted)
-    kind = "text" if missing == "symbol" and kind == "auto" else kind
-    found = _filled(_in_order(_keyed(chosen.events(table, kind, missing, holes))), missing)
+    kind = "text" if missing == "symbol" else kind
+    found = _filled(_in_order(chosen.events(table, kind, missing, holes)), missing)
     if slots is None:
         return found
     times, order = found.seconds(), found.frame["order"].rename(found.taken.order or "")
     frame = ordering.resampled(found.frame, order, times, slots, found.name)
-    return _keyed(replace(found, frame=frame, taken=replace(found.taken, slots=slots.describe())))
+    return replace(found, frame=frame, taken=replace(found.taken, slots=slots.describe()))
 
 
 def symbol_events(
@@ -258,32 +256,24 @@ def value_type_of(alphabet: Symbols) -> ValueType:
 
 
 def coordinates_in(found: Sequence[str], pair: Sequence[Sequence[str]] = PLACE) -> tuple[str, str] | None:
-    """The columns that are called as two coordinates are, whatever the case, or so after a word such as gps_.
-
-    >>> coordinates_in(["user", "Lng", "Lat"])
-    ('Lat', 'Lng')
-    """
+    """The columns that are called as two coordinates are, whatever the case, or so after a word such as gps_."""
     plain = {name.strip().lower().rsplit("_", 1)[-1]: name for name in reversed(found)}
     plain |= {name.strip().lower(): name for name in reversed(found)}
     first, second = (next((plain[name] for name in names if name in plain), None) for names in pair)
     return None if first is None or second is None else (first, second)
 
 
-def order_in(found: Sequence[str], reading: Reading, clock: bool = False) -> tuple[tuple[str, ...], str]:
-    """The columns that give the order among those found, and why they are taken; with `clock` they must be times.
-
-    >>> order_in(["user", "Timestamp", "value"], Reading())
-    (('Timestamp',), 'by its name')
-    """
+def order_in(found: Sequence[str], reading: Reading, clock: bool = False) -> tuple[str | None, str]:
+    """The column that gives the order among those found, and why it is taken; with `clock` it must be times."""
     if reading.time is not None:
-        return reading.time_columns, "as named"
+        return reading.time, "as named"
     taken = {*reading.user_columns, *reading.value_columns}
     free = [name for name in found if name not in taken]
     for usual in ordering.TIMES if clock else ordering.ORDERS:
         alike = [name for name in free if name == usual] or [name for name in free if name.strip().lower() == usual]
         if len(alike) == 1:
-            return (alike[0],), "by its name"
-    return (), "no column is called " + ", ".join(ordering.ORDERS)
+            return alike[0], "by its name"
+    return None, "no column is called " + ", ".join(ordering.ORDERS)
 
 
 @dataclass
@@ -295,11 +285,11 @@ class EventColumns:
     clock: bool
     on_map: bool
     beside: tuple[str, ...]
-    order: tuple[str, ...] = ()
+    order: str | None = None
     why: str = ""
 
     def pick(self, found: Sequence[str]) -> list[str]:
-        """The columns to keep; which of them give the order is noted, and why."""
+        """The columns to keep; which of them gives the order is noted, and why."""
         pair = coordinates_in(found)
         named = self.reading.value != Reading().value and set(self.reading.value_columns) <= set(found)
         if self.on_map and pair is not None and named and self.reading.value_columns == pair[::-1]:
@@ -310,52 +300,36 @@ class EventColumns:
             self.reading = self.reading.but(value=",".join(pair))
         self.order, self.why = order_in(found, self.reading, self.clock)
         names = self.reading
-        wanted = list(dict.fromkeys([*names.user_columns, *names.value_columns, *self.order]))
+        wanted = [*names.user_columns, *names.value_columns, *([] if self.order is None else [self.order])]
         lacking = [name for name in wanted if name not in found]
         if lacking:
-            self._refuse_lacking(found, lacking, pair, len(lacking) == len(wanted))
+            self._refuse_lacking(found, lacking, len(lacking) == len(wanted))
         return [*wanted, *(name for name in self.beside if name in found and name not in wanted)]
 
-    def _refuse_lacking(
-        self, found: Sequence[str], lacking: list[str], pair: tuple[str, str] | None, all_of_them: bool
-    ) -> NoReturn:
+    def _refuse_lacking(self, found: Sequence[str], lacking: list[str], all_of_them: bool) -> NoReturn:
         # a CSV with none of the names may have no header at all: its first line is then somebody's data
         hide = all_of_them and self.name != FRAME
         what = " and no column ".join(map(repr, lacking))
-        if pair is not None and not hide and set(lacking) <= set(self.reading.value_columns):
-            raise DataError(
-                f"{self.name}: no column {what}, but {pair[0]!r} and {pair[1]!r}, which are places; name the value "
-                f"with {option('value')}, or fit a model of places with {option('cell_metres', 500)}"
-            )
         has = "its first line must be a header" if hide else f"it has {', '.join(map(repr, found))}"
-        roles = {"user": self.reading.user_columns, "value": self.reading.value_columns, "time": self.order}
+        roles = {"user": self.reading.user_columns, "value": self.reading.value_columns, "time": {self.order}}
         names = " and ".join(option(role) for role, own in roles.items() if set(own) & set(lacking))
         look = "" if self.name in ("-", FRAME) else ", or see what `inspect` finds in it"
         raise DataError(f"{self.name}: no column {what} ({has}); name yours with {names}{look}")
 
     def events(self, table: Table, kind: ValueType, missing: Missing | None, holes: Holes) -> Events:
-        """The rows as they stand in the table, each column with its type.
-
-        A column that was taken for the time by its name alone, and holds none, is let go.
-        """
+        """The rows as they stand in the table, each column with its type."""
         names, frame, pairs = self.reading, table.frame, len(self.reading.value_columns) == 2
-        guessed = names.time is None and bool(self.order) and self.order[0] not in ("seq", "time")
-        if guessed and ordering.holds_no_times(frame[self.order[0]]):
-            self.why, self.order = f"column {self.order[0]!r} holds no times", ()
-        typed = {name: self._typed(frame[name]) for name in (*names.user_columns, *self.order)}
-        made, unit = [joined([typed[name] for name in names.user_columns]).rename("user")], ""
+        made, unit = [joined([self._typed(frame[name]) for name in names.user_columns]).rename("user")], ""
         for k, name in enumerate(names.value_columns):
             column = self._value(frame[name], kind, table.text, missing, holes if missing is None else "empty")
             made.append(column.rename(f"value{k}" if pairs else "value"))
-        if len(self.order) == 1:
-            made.append(typed[self.order[0]].rename("order"))
-            unit = ordering.unit_of(typed[self.order[0]], self.name, self.clock)
-        elif self.order:
-            made.append(pl.DataFrame([typed[name] for name in self.order]).to_struct("order"))
+        if self.order is not None:
+            order = self._typed(frame[self.order])
+            unit = ordering.unit_of(order, self.name, self.clock)
+            made += [order.rename("order"), ordering.order_key(order, self.name)]
         made.append(pl.Series("row", np.arange(frame.height) + 1))
         made += [frame[name] for name in self.beside if name in frame.columns]
-        order = ",".join(self.order) or None
-        taken = Taken(table.form, names.user, names.value, order, self.why, unit, rows=frame.height)
+        taken = Taken(table.form, names.user, names.value, self.order, self.why, unit, rows=frame.height)
         return Events(self.name, names, pl.DataFrame(made), taken)
 
     def _typed(self, series: pl.Series) -> pl.Series:
@@ -368,7 +342,7 @@ class EventColumns:
             return series.cast(pl.String)
         if series.dtype.is_decimal():
             return series.cast(pl.Float64)
-        if series.dtype == pl.String and series.name in self.order and series.str.contains(ordering.DECIMAL).all():
+        if series.dtype == pl.String and series.name == self.order and series.str.contains(ordering.DECIMAL).all():
             return series.cast(pl.Int64 if series.str.contains(_WHOLE).all() else pl.Float64)
         return series
 
@@ -446,31 +420,17 @@ def _empty(series: pl.Series) -> pl.Series:
     return series.is_null() | ((series == "").fill_null(True) if series.dtype == pl.String else False)
 
 
-def _keyed(events: Events) -> Events:
-    """The events with their order in numbers, which is read once."""
-    if events.order is None:
-        return events
-    key = ordering.order_key(events.order, events.row, events.name)
-    return replace(events, frame=events.frame.with_columns(key.rename(KEY)))
-
-
 def _in_order(events: Events) -> Events:
     """The events put in order where a user's go back in time: all by the order column, ties as they stand."""
     frame, key = events.frame, events.key
     if key is None:
         return events
-    before = frame.select(pl.col(KEY).shift(1).over("user")).to_series()  # of the same user
+    before = frame.select(pl.col(key.name).shift(1).over("user")).to_series()  # of the same user
     back, ties = bool((key < before).any()), int((key == before).sum())
     if back:
-        frame = frame.sort(KEY, maintain_order=True)
-        ties = frame.height - frame.select("user", KEY).n_unique()
+        frame = frame.sort(key.name, maintain_order=True)
+        ties = frame.height - frame.select("user", key.name).n_unique()
     return replace(events, frame=frame, taken=replace(events.taken, sorted=back, ties=ties))
-
-
-def no_symbol() -> str:
-    """What to do about missing values that cannot be a symbol."""
-    ways = " or ".join(option("missing", way) for way in ("drop", "hold"))
-    return f"a missing value can be a symbol of its own where values are names, not numbers that are cut; choose {ways}"
 
 
 def _filled(events: Events, missing: Missing | None) -> Events:
@@ -480,8 +440,6 @@ def _filled(events: Events, missing: Missing | None) -> Events:
     frame, values, lacks = events.frame, pl.col("^value.?$"), pl.Series(events.lacking())
     taken = replace(events.taken, missing=int(lacks.sum()))
     if missing == "symbol":
-        if "value" not in frame.columns or frame["value"].dtype not in (pl.String, pl.Null):
-            raise DataError(f"{events.name}: {no_symbol()}")
         frame = frame.with_columns(pl.col("value").cast(pl.String).fill_null(MISSING))
         return replace(events, frame=frame, taken=taken)
     if missing == "hold":  # a point of which half is missing is held whole
@@ -496,11 +454,7 @@ def _filled(events: Events, missing: Missing | None) -> Events:
 
 
 def ranks(*keys: Ints) -> Ints:
-    """How many rows with the same keys come before each.
-
-    >>> ranks(np.array([7, 3, 7, 7])).tolist()
-    [0, 0, 1, 2]
-    """
+    """How many rows with the same keys come before each."""
     rows = pl.DataFrame({f"{k}": key for k, key in enumerate(keys)})
     return np.asarray(rows.select(pl.int_range(pl.len(), dtype=pl.Int64).over(rows.columns)).to_series().to_numpy())
 
@@ -514,13 +468,7 @@ def joined(parts: Sequence[pl.Series]) -> pl.Series:
 
 
 def parted(keys: pl.Series, names: Sequence[str]) -> list[pl.Series]:
-    """The columns that `joined` put together, none of them empty.
-
-    >>> import polars as pl
-    >>> keys = joined([pl.Series("a", ["x,y", "z"]), pl.Series("b", [1, 2])])
-    >>> [part.to_list() for part in parted(keys, ["a", "b"])]
-    [['x,y', 'z'], ['1', '2']]
-    """
+    """The columns that `joined` put together, none of them empty."""
     if len(names) == 1:
         return [keys.rename(names[0])]
     parts = keys.str.extract_all(r"(?s)(?:\\.|[^\\,])+")

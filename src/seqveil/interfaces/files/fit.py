@@ -25,17 +25,16 @@ from seqveil.core.times import NOTHING, Slots
 from seqveil.core.words import Line, Result, count, plain
 from seqveil.interfaces.choosing import Choice, CodedEvents, Context, choose
 from seqveil.interfaces.files import cuts
-from seqveil.interfaces.files.events import Events, Progress, ValueType, no_symbol, read_events, silent, value_type_of
-from seqveil.interfaces.files.ordering import no_mean
+from seqveil.interfaces.files.events import Events, Progress, ValueType, read_events, silent, value_type_of
 from seqveil.interfaces.files.table import as_polars
 
 FOR_FIT = "check the value column, or add the value to the alphabet"
 MANY_CLAMPED = 0.02  # share of events at the edge beyond which the range should be named
 MANY_SLOTS = 20  # times as many slots as rows, beyond which the unit of times is doubted
 MOST_NUMBERS = 30  # different numbers beyond which they are to be cut
-WAYS = ("bins", "levels", "grid", "cell_metres")  # to cut numbers, points and places
+WAYS = ("bins", "grid", "cell_metres")  # to cut numbers, points and places
 RULED_OUT = "what nobody did is called impossible, and every account assumes that nobody ever does it"
-_UNITS = ("nothing", "hold")
+EMPTY = ("nothing", "hold")  # what may stand in a slot without events
 
 
 class ColumnWords(TypedDict, total=False):
@@ -55,7 +54,6 @@ class ValueWords(ColumnWords, total=False):
     slot: str | None  # what stands for several events, "last", "mean" or "most"; with "pad", "hold", "nothing" behind
     utc_offset: float | None  # hours by which the clock of `during` and of days is ahead of UTC
     bins: float | str | None  # cut numbers into bins of this width; "auto": some 20 over their bulk
-    levels: int | None  # cut numbers into so many bins of about equal count
     grid: str | None  # cut points into a grid such as "10x10", or "auto"
     cell_metres: float | None  # cut the map around the bulk of the places into cells of this size
     range: str | None  # "LO,HI", "X0,X1,Y0,Y1" or "SOUTH,NORTH,WEST,EAST", where it is not taken from the data
@@ -87,14 +85,19 @@ def slots_of(every_seconds: float | None, slot: str | None = None, utc_offset: f
             raise InputError(f"{named} are about slots of time; pass {option('every_seconds')} with them")
         return None
     rule, *more = [part.strip() for part in (slot or "last").split(",")]
-    if rule in ("pad", *_UNITS):
-        rule, more = "last", [rule, *more]
-    empty = [part for part in more if part in _UNITS]
-    if set(more) - {"pad", *_UNITS} or len(empty) > 1:
+    empty = [part for part in more if part in EMPTY]
+    if set(more) - {"pad", *EMPTY} or len(empty) > 1:
         raise InputError(
             f"expected {option('slot')} as last, mean or most, with pad, hold or nothing behind a comma; got {slot!r}"
         )
     return Slots(every_seconds, rule, "pad" in more, empty[0] if empty else None, utc_offset or 0.0)  # type: ignore[arg-type]
+
+
+def refuse_strange(words: Mapping[str, Any], known: type) -> None:
+    """Refuse a keyword that is none of the known ones."""
+    strange = sorted(set(words) - set(known.__annotations__))
+    if strange:
+        raise InputError(f"{strange[0]!r} is not known here; expected {', '.join(known.__annotations__)}")
 
 
 def read_values(data: Any, *, public: bool = False, **words: Unpack[ValueWords]) -> CodedValues:
@@ -102,9 +105,7 @@ def read_values(data: Any, *, public: bool = False, **words: Unpack[ValueWords])
 
     `public` refuses whatever looks at the data to find the alphabet, as a private fit must.
     """
-    strange = sorted(set(words) - set(ValueWords.__annotations__))
-    if strange:
-        raise InputError(f"{strange[0]!r} is not known here; expected {', '.join(ValueWords.__annotations__)}")
+    refuse_strange(words, ValueWords)
     given: Any = SimpleNamespace(**dict.fromkeys(ValueWords.__annotations__) | words)
     slots = slots_of(given.every_seconds, given.slot, given.utc_offset)
     ways = {name: words[name] for name in WAYS if words.get(name) is not None}  # type: ignore[literal-required]
@@ -112,8 +113,6 @@ def read_values(data: Any, *, public: bool = False, **words: Unpack[ValueWords])
     on_map = "cell_metres" in ways or (named is not None and named.on_map)
     if on_map and slots is not None:
         slots = replace(slots, empty=slots.empty or "hold")
-    if slots is not None and slots.rule == "mean" and not ways and (named is None or isinstance(named, Alphabet)):
-        raise InputError(no_mean())
     names: ValueType = "text" if given.other is not None or slots is not None else "auto"
     kind = value_type_of(named) if named is not None else "number" if ways else names
     reading = Reading().but(given.user, given.value, given.time)
@@ -136,30 +135,24 @@ def _named(given: Any, ways: Mapping[str, Any], public: bool) -> Symbols | None:
 
     Refuses what does not go together.
     """
-    if given.alphabet is not None and (ways or given.range is not None):
-        raise InputError(f"{option('alphabet')} names the values, so no cut and no range go with it; leave them out")
-    if len(ways) > 1:
+    several = [*ways, *(name for name in ("alphabet", "other") if getattr(given, name) is not None)]
+    if len(several) > 1:
         raise InputError(
-            f"expected at most one of {', '.join(map(option, ways))}, ways to cut numbers; leave the others out"
+            f"expected at most one of {', '.join(map(option, several))}, which all say what the symbols are; leave the "
+            "others out"
         )
-    if given.other is not None and (ways or given.alphabet is not None):
-        raise InputError(f"{option('other')} pools names that occur; with cuts or an alphabet leave it out")
-    if ways and given.missing == "symbol":
-        raise InputError(no_symbol())
+    if given.range is not None and not ways:
+        named = " or ".join(option(way) for way in WAYS)
+        raise InputError(f"{option('range')} goes with {named}; add one of them, or leave it out")
     if given.alphabet is not None:
         return cuts.named_alphabet(given.alphabet, given.on_unknown)
-    if public and "levels" not in ways and (given.range is None or not ways):
+    if public and given.range is None:
         raise InputError(
             "a private fit needs a public alphabet, since collecting it from the data would show who had what; pass "
             f"{option('alphabet')}, or {option('bins')}, {option('grid')} or {option('cell_metres')} with "
             f"{option('range', 'LO,HI')}"
         )
-    if given.range is None and not public:
-        return None
-    if not ways:
-        named = " or ".join(option(way) for way in ("bins", "grid", "cell_metres"))
-        raise InputError(f"{option('range')} goes with {named}; add one of them, or leave it out")
-    return cuts.cut(*next(iter(ways.items())), None, given.range)
+    return None if given.range is None else cuts.cut(*next(iter(ways.items())), None, given.range)
 
 
 def _found(
@@ -256,9 +249,7 @@ class Fitted(Result):
         if not any(isinstance(value, float) and not value.is_integer() for value in values):
             return []
         asked = f"{alphabet.n:,} different decimal numbers are symbols, each for itself: shall they be cut?"
-        return [
-            ("question", f"{asked} {option('bins', 'auto')} cuts them evenly, {option('levels', 20)} by their counts")
-        ]
+        return [("question", f"{asked} {option('bins', 'auto')} cuts them into about 20 bins")]
 
 
 def fit(data: Any, **words: Any) -> MarkovModel:
@@ -276,7 +267,6 @@ def fit(data: Any, **words: Any) -> MarkovModel:
 def fit_table(
     data: Any,
     *,
-    order: int = 1,
     smoothing: float = SMOOTHING,
     context: str | None = None,
     trait: str | None = None,
@@ -290,8 +280,7 @@ def fit_table(
     """Fit a model to a file or a frame. Without `private` the fit itself is **not** private.
 
     Parameters:
-        data: a polars, pandas or Arrow frame, or the path of a file.
-        order, smoothing: of the chain, as in `MarkovModel.fit`.
+        smoothing: as in `MarkovModel.fit`.
         context: what the next symbol depends on ("auto", "order:2", "types:16"), checked on held-out people.
         trait: a column with one label for each user; each label gets types of its own, as many as `context` says.
         private: fit with differential privacy at this ε for each user. Users and events are noisy then too: nothing
@@ -299,13 +288,8 @@ def fit_table(
         contribution: with `private`, the most transitions of one user that count.
         seed: with `private`, makes the noise repeatable, and the fit not private.
         working: called with the share that is done where contexts are compared.
-        progress: called with how many rows were read, and how many there are.
-        words: how the file is read, and how its values become symbols.
     """
-    if context is not None and order != 1:
-        raise InputError(f"{option('context')} says what {option('order')} says; pass {option('context', 'order:2')}")
-    plain = (order, smoothing) == (1, SMOOTHING)
-    _check_private(private, context or trait, plain, (contribution, seed), words)
+    _check_private(private, context or trait, smoothing, (contribution, seed), words)
     found = read_values(data, public=private is not None, **words)
     progress(found.events.n, found.events.n)
     if private is not None:
@@ -323,9 +307,9 @@ def fit_table(
         choice = choose(coded, found.alphabet, context, **how)
         model = choice.model
     elif trait is not None and context in (None, "auto"):  # as many types of each answer as predict others
-        model = fit_codes(coded.rows, coded.codes, found.alphabet, order=order, trait=(trait, labels), **how)
+        model = fit_codes(coded.rows, coded.codes, found.alphabet, trait=(trait, labels), **how)
     else:  # nothing to choose, or too few to hold any out
-        wanted = Context(order) if context is None else Context.parse(context)
+        wanted = Context() if context is None else Context.parse(context)
         model = coded.fit(wanted, found.alphabet, np.zeros(0, np.int64), **how)
     return Fitted(
         model.with_reading(replace(found.events.reading, time=words.get("time"))),  # an order by name is found again
@@ -355,12 +339,11 @@ def _label(text: str | None) -> str | None:
 
 
 def _check_private(
-    private: float | None, beyond: str | None, plain: bool, bounds: Sequence[int | None], words: Mapping[str, Any]
+    private: float | None, beyond: str | None, smoothing: float, bounds: Sequence[int | None], words: Mapping[str, Any]
 ) -> None:
     """Refuse what a fit with differential privacy cannot do, and what only such a one can.
 
-    `beyond` is a context or a trait; `plain`, whether order and smoothing are as usual; `bounds`, what is said
-    about the noise.
+    `beyond` is a context or a trait; `bounds`, what is said about the noise.
     """
     if private is None:
         if any(each is not None for each in bounds):
@@ -373,10 +356,8 @@ def _check_private(
             "a private fit is of one chain: noise for n² counts hides a person, noise for each type's would hide the "
             f"types; leave {option('context')} and {option('trait')} out, or fit it to data that may be published"
         )
-    if not plain:
-        raise InputError("a private fit is of order 1 and smooths by its noise; leave order and smoothing out")
-    if words.get("other") is not None:
-        raise InputError(f"{option('other')} looks at who has what, which a private fit may not; leave it out")
+    if smoothing != SMOOTHING:
+        raise InputError(f"a private fit smooths by its noise; leave {option('smoothing')} out")
     if "pad" in (words.get("slot") or ""):
         raise InputError("padding shows when others begin and end, which noise does not hide; leave pad out")
 

@@ -14,8 +14,8 @@ import polars as pl
 
 from seqveil.core.errors import DataError, option
 from seqveil.core.model import Reading
-from seqveil.interfaces.files.events import coordinates_in, order_in
-from seqveil.interfaces.files.ordering import DECIMAL, ORDERS, TIMES, since_1970, text_times
+from seqveil.interfaces.files.events import PLACE, coordinates_in, order_in
+from seqveil.interfaces.files.ordering import DECIMAL, ORDERS, since_1970, text_times
 
 PEOPLE = (
     *("user", "person", "people", "participant", "subject", "customer", "client", "patient", "member", "household"),
@@ -27,10 +27,10 @@ VALUES = (
     *("posture", "mode", "status", "room", "location", "url", "product", "song", "app", "bpm", "heart_rate", "pulse"),
     *("steps", "speed", "temperature", "power", "kwh", "wh", "watts", "load", "consumption", "intensity", "glucose"),
 )
-CALENDAR = ("year", "month", "week", "day", "weekday", "hour", "minute", "second")  # parts of a time, coarsest first
+CALENDAR = ("year", "month", "week", "day", "weekday", "hour", "minute", "second")  # never what people share
 POINTS = (("x",), ("y",))
 DATA = re.compile(r"[-+]?\d[\d.,:/ TZ+-]*")  # a number or a time, which no column is called
-OTHERS = 3  # columns that are named beside one that was guessed
+OTHERS = 3  # columns that are named at most beside one that was guessed
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,12 @@ class Guess:
             self._take([name.strip() for name in (names or "").split(",")], role, "as named")
         user = user or self._user()
         order = given.time if given.time is not None else self._order(user)
-        self.reading = Reading(user, value or self._named_value() or self._guessed_value(), order)
+        self.reading = Reading(user, value or self._value(), order)
         self.roles = [self._taken.get(name, Role(name, "not used", "nothing else is needed")) for name in head.columns]
 
     def _refuse_no_header(self, given: Reading) -> None:
         """Where a CSV has no header its names are somebody's row, which nothing may show."""
-        names, named = self.head.columns, {*given.user_columns, *given.value_columns, *given.time_columns}
+        names, named = self.head.columns, {*given.user_columns, *given.value_columns, given.time}
         data = [name for name in names if DATA.fullmatch(name) or (self.head[name].cast(pl.String) == name).any()]
         known = _by_name(names, (*PEOPLE, *VALUES, *ORDERS, *CALENDAR, "x", "y")) or coordinates_in(names)
         if data and not named & {*names} and not known:
@@ -96,44 +96,36 @@ class Guess:
 
     def _ask(self, what: str, columns: Sequence[str], name: str) -> None:
         """Ask whether the first of some columns is what it is taken for."""
-        others = f"; {_listed(columns[1:])} could be, too" if columns[1:] else ""
+        others = f"; {', '.join(map(repr, columns[1 : 1 + OTHERS]))} could be, too" if columns[1:] else ""
         self.questions.append(f"is {columns[0]!r} {what}? It is a guess{others}. Name yours with {option(name)}")
 
     def _order(self, user: str) -> str | None:
         free = self._free()
-        names, why = order_in(free, Reading(user=user, value="\x00"))
-        if names and names[0] != "seq" and not _timely(self.head[names[0]]):
-            names = ()
-        if not names:
-            dated = {name: self.head[name].n_unique() for name in free if _dated(self.head[name])}
-            names, why = tuple(sorted(dated, key=lambda name: -dated[name])[:1]), "it holds times"  # the finest
-        if not names:
-            names, why = _calendar_parts(self.head.select(free)), "parts of a time, by their names"
-        order = self._take(names, "order", why) if names else None
-        return None if order is not None and order.strip().lower() in ("seq", *TIMES) else order  # `fit` finds those
+        name, why = order_in(free, Reading(user=user, value="\x00"))
+        if name is not None:
+            self._take([name], "order", why)
+            return None  # `fit` finds it by its name
+        dated = [name for name in free if _dated(self.head[name])]
+        if not dated:
+            return None
+        finest = max(dated, key=lambda name: self.head[name].n_unique())
+        return self._take([finest], "order", "it holds times")
 
-    def _named_value(self) -> str | None:
+    def _value(self) -> str:
         free = self._free()
-        named, place, point = _by_name(free, VALUES), coordinates_in(free), coordinates_in(free, POINTS)
+        named = _by_name(free, VALUES)
         if named is not None:
             return self._take([named], "value", "by its name")
-        if place is not None:
-            return self._take(place, "value, a place on the map", "by their names")
-        return None if point is None else self._take(point, "value, a point", "by their names")
-
-    def _guessed_value(self) -> str:
-        alike = _alike(self.head.select(self._free()))
+        for pair, what in ((PLACE, "a place on the map"), (POINTS, "a point")):
+            found = coordinates_in(free, pair)
+            if found is not None:
+                return self._take(found, f"value, {what}", "by their names")
+        alike = _alike(self.head.select(free))
         if not alike:
             raise DataError(f"{self.file}: no column is left that could be the value; name it with {option('value')}")
         if len(alike) > 1:
             self._ask("the value", alike, "value")
         return self._take(alike[:1], "value", "its values repeat among people")
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Names of columns in a sentence, the first few of many."""
-    shown = ", ".join(repr(name) for name in names[:OTHERS])
-    return shown if len(names) <= OTHERS else f"{shown} and {len(names) - OTHERS} more"
 
 
 def _by_name(names: Sequence[str], known: Sequence[str]) -> str | None:
@@ -154,21 +146,10 @@ def _repeating(head: pl.DataFrame) -> list[str]:
     return sorted(fit, key=lambda name: (_timely(head[name]), -counts[name]))
 
 
-def _calendar_name(name: str) -> str | None:
-    """The part of a time that a column is called after, which is never what people have in common."""
-    plain = name.strip().lower().rstrip("s")
-    return plain if plain in CALENDAR else None
-
-
-def _calendar_parts(head: pl.DataFrame) -> tuple[str, ...]:
-    """The columns that are parts of a time, the coarsest first; a day of the week without its week orders nothing."""
-    named = {part: name for name in head.columns if (part := _calendar_name(name)) and _timely(head[name])}
-    return () if list(named) == ["weekday"] else tuple(named[part] for part in CALENDAR if part in named)
-
-
 def _alike(head: pl.DataFrame) -> list[str]:
     """The columns with more than one value, words before numbers, the fewest values first: what people share."""
-    counts = {name: head[name].n_unique() for name in head.columns if not (_calendar_name(name) or _dated(head[name]))}
+    free = [name for name in head.columns if not (_by_name([name], CALENDAR) or _dated(head[name]))]
+    counts = {name: head[name].n_unique() for name in free}
     text = (pl.String, pl.Categorical, pl.Enum)
     words = {name: head[name].dtype in text and not _timely(head[name]) for name in counts}
     own = {name: words[name] and n > head.height / 2 for name, n in counts.items()}  # a note in each row, say

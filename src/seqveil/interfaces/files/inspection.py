@@ -6,7 +6,6 @@ it says is not private.
 
 from __future__ import annotations
 
-import math
 import os
 import shlex
 from collections.abc import Mapping
@@ -16,28 +15,22 @@ from typing import Any, Unpack
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from seqveil.core import geography
-from seqveil.core.errors import InputError, option
-from seqveil.core.kernel import Floats, Ints
+from seqveil.core.errors import InputError
+from seqveil.core.kernel import Ints
 from seqveil.core.model import Reading
-from seqveil.core.words import Line, Result, count, duration
-from seqveil.interfaces.files.cuts import around, fitting_size, round_near
+from seqveil.core.words import Line, Result, count
+from seqveil.interfaces.files.cuts import AUTO, around, fitting_size
 from seqveil.interfaces.files.events import Events, coordinates_in, read_events
-from seqveil.interfaces.files.fit import MOST_NUMBERS, ColumnWords
+from seqveil.interfaces.files.fit import MOST_NUMBERS, ColumnWords, refuse_strange
 from seqveil.interfaces.files.guessing import Guess, Role
-from seqveil.interfaces.files.ordering import IN_ORDER, TIMES
 from seqveil.interfaces.files.table import as_polars, read_table
 
 SHARED = 10  # people who must have a value before it is shown, and below which it is rare
 SHOWN = 8  # values shown at most
 HEAD = 10_000  # rows from which columns are guessed
-MOST_SYMBOLS = 5_000  # beyond which how predictable they are is not computed
-FAR = 5.0  # spreads (from the first to the third quartile) beyond the quartiles where an outlier begins
-LEVELS = 20  # bins that are proposed
 CELLS = 1_000  # of the map that are proposed, at most
-SMALL = "; numbers this small are taken for seconds; if they are milliseconds, call the column so, as in time_ms"
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,22 +45,14 @@ class Inspection(Result):
     shortest: int  # events of a stream
     typical: int
     longest: int
-    gap_typical: float | None  # seconds between two events of a stream; None without times
-    gap_longest: float | None
     values: int  # different ones
     numbers: bool  # whether they are numbers
-    outliers: int
     rare: int  # values that fewer than ten people have
     rare_events: int
     shared: list[tuple[str, int]]  # values that at least ten people have, and how often they come
     questions: list[str] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)  # of `fit`, by their names in Python
     command: str = ""
-
-    @property
-    def too_many_numbers(self) -> bool:
-        """Whether the values are numbers that must be cut before they are symbols."""
-        return self.numbers and self.values > MOST_NUMBERS
 
     def lines(self) -> list[Line]:
         """What was found, a line for each part."""
@@ -84,13 +69,8 @@ class Inspection(Result):
             ("read", self.read),
             ("people", f"{count(self.users, 'person', 'people')}, {count(self.events, 'event')}; {length}"),
         ]
-        if self.gap_typical is not None and self.gap_longest is not None:
-            gaps = f"median {_span(self.gap_typical)} between two events, {_span(self.gap_longest)} at most"
-            said.append(("gaps", gaps + SMALL * (self.reading["unit"] == IN_ORDER)))
         different = count(self.values, "different number" if self.numbers else "different value")
         said.append(("values", f"{different}, {count(self.reading['missing'], 'row')} without one"))
-        if self.numbers and self.outliers:
-            said.append(("outliers", f"{count(self.outliers, 'row')} far from the bulk"))
         if not self.numbers:
             few = f"{count(self.rare, 'value')} that fewer than {SHARED} people have"
             said.append(("rare", f"{few}, in {count(self.rare_events, 'event')}"))
@@ -114,11 +94,7 @@ def inspect(data: Any, *, format: str | None = None, **words: Unpack[ColumnWords
     >>> found.users, found.events, found.command
     (20, 80, 'seqveil fit DATA -o DATA.model --user-column person --value-column page')
     """
-    strange = sorted(set(words) - set(ColumnWords.__annotations__))
-    if strange:
-        raise InputError(
-            f"{strange[0]!r} is not known here; columns are named {', '.join(ColumnWords.__annotations__)}"
-        )
+    refuse_strange(words, ColumnWords)
     source = as_polars(data)
     if isinstance(source, str | os.PathLike) and os.fspath(source) == "-":
         raise InputError("a look at a file reads it more than once, so it cannot come from a pipe; name a file")
@@ -127,7 +103,7 @@ def inspect(data: Any, *, format: str | None = None, **words: Unpack[ColumnWords
     events = read_events(table, guess.reading, missing="drop")
     order = next((role.why for role in guess.roles if role.role == "order"), events.taken.why)
     taken, (people, who) = replace(events.taken, why=order, dropped=0), events.people
-    lengths, gaps = np.bincount(who), _gaps(events, who)
+    lengths = np.bincount(who)
     found = Inspection(
         roles=guess.roles,
         reading=asdict(taken),
@@ -137,38 +113,22 @@ def inspect(data: Any, *, format: str | None = None, **words: Unpack[ColumnWords
         shortest=int(lengths.min()),
         typical=int(np.median(lengths)),
         longest=int(lengths.max()),
-        gap_typical=None if gaps is None else float(np.median(gaps)) if gaps.size else 0.0,
-        gap_longest=None if gaps is None else float(gaps.max(initial=0.0)),
         **_about_values(events, who),
     )
-    on_map = coordinates_in(guess.reading.value_columns) == guess.reading.value_columns
-    options = _options(found, events, on_map)
-    asked = [*guess.questions, *_questions(found, events.reading, on_map)]
+    options = _options(found, events)
     title, model = "DATA", "DATA.model"
     if isinstance(source, str | os.PathLike):
         title, model = os.fspath(source), f"{Path(source).name.split('.')[0] or 'data'}.model"
     command = f"seqveil fit {shlex.quote(title)} -o {shlex.quote(model)}{option_words(options)}"
-    return replace(found, questions=asked, options=options, command=command)
-
-
-def _gaps(events: Events, who: Ints) -> Floats | None:
-    """Seconds between two events of a stream; None where the order is no time."""
-    order = events.order
-    if order is None or events.counts or order.dtype == pl.Struct:
-        return None
-    if not (order.name.strip().lower() in TIMES or events.taken.unit):
-        return None
-    places = np.argsort(who, kind="stable")
-    steps, same = np.diff(events.seconds()[places]), np.diff(who[places]) == 0
-    return np.asarray(steps[same], np.float64)
+    return replace(found, questions=[*guess.questions, *_questions(found)], options=options, command=command)
 
 
 def _about_values(events: Events, who: Ints) -> dict[str, Any]:
     """How many values there are, whether they are numbers, and which of them few people have."""
     series = events.values
     if isinstance(series, np.ndarray):
-        many, far = len(np.unique(series, axis=0)), int(_far(series).sum())
-        return {"values": many, "numbers": True, "outliers": far, "rare": 0, "rare_events": 0, "shared": []}
+        many = len(np.unique(series, axis=0))
+        return {"values": many, "numbers": True, "rare": 0, "rare_events": 0, "shared": []}
     table = (
         pl.DataFrame({"v": series, "who": who})
         .group_by("v", maintain_order=True)
@@ -180,70 +140,37 @@ def _about_values(events: Events, who: Ints) -> dict[str, Any]:
     return {
         "values": table.height,
         "numbers": numbers,
-        "outliers": int(_far(np.asarray(series.to_numpy(), np.float64)[:, None]).sum()) if numbers else 0,
         "rare": few.height,
         "rare_events": int(few["events"].sum()),
         "shared": [] if numbers else [(str(value), many) for value, many, _ in common.head(SHOWN).rows()],
     }
 
 
-def _far(numbers: Floats) -> NDArray[np.bool_]:
-    """Which rows lie far from the bulk in some column."""
-    low, high = np.quantile(numbers, [0.25, 0.75], axis=0)
-    with np.errstate(over="ignore"):  # then nothing is far
-        reach = FAR * np.where(high > low, high - low, np.inf)
-    return np.asarray(((numbers < low - reach) | (numbers > high + reach)).any(1))
-
-
-def _questions(found: Inspection, reading: Reading, on_map: bool) -> list[str]:
-    """What whoever knows the file should be asked."""
-    asked, points = [], len(reading.value_columns) == 2
-    beside = coordinates_in([role.column for role in found.roles if role.role == "not used"])
-    if on_map:
-        asked.append(
-            f"how large shall the cells of the map be? Say it with {option('cell_metres')}; and plan with "
-            f"{option('distortion', 'metres')} to count errors in metres"
-        )
-    elif points:
-        asked.append("points need a grid: how fine shall it be? auto cuts about 10 by 10 cells over their bulk")
-    elif beside is not None:
-        asked.append(
-            f"columns {beside[0]!r} and {beside[1]!r} are coordinates: shall an error be a distance? Cut the map with "
-            f"{option('cell_metres')}"
-        )
-    if found.too_many_numbers and not points:
-        asked.append(
-            f"the values are {found.values:,} different numbers. Taken as they are, each would be a symbol of its own, "
-            "and a model learns little about a symbol that comes rarely. How finely shall they be cut? "
-            f"{option('bins')} cuts evenly, {option('levels')} into bins of about equal count"
-        )
-    elif not found.numbers and found.values > MOST_SYMBOLS:
-        asked.append(f"{found.values:,} different values are many: is this the value column?")
+def _questions(found: Inspection) -> list[str]:
+    """What whoever knows the file should be asked about its people."""
     if found.users < SHARED:
         few = f"{count(found.users, 'person', 'people')} {'is' if found.users == 1 else 'are'} few"
-        asked.append(f"{few}: a model of them shows how they behave. Is the user column right?")
-    elif found.longest == 1:
-        asked.append("each person has one event, so nothing follows upon anything. Is the user column right?")
-    return asked
+        return [f"{few}: a model of them shows how they behave. Is the user column right?"]
+    if found.longest == 1:
+        return ["each person has one event, so nothing follows upon anything. Is the user column right?"]
+    return []
 
 
-def _options(found: Inspection, events: Events, on_map: bool) -> dict[str, Any]:
+def _options(found: Inspection, events: Events) -> dict[str, Any]:
     """How `fit` is to read this file, by the names that it has for it, where that is not what it does anyway."""
     names, usual, series = events.reading, Reading(), events.values
     given = {"user": names.user, "value": names.value, "time": names.time}
     options: dict[str, Any] = {role: name for role, name in given.items() if name != getattr(usual, role)}
-    cut = isinstance(series, np.ndarray) or found.too_many_numbers
+    cut = found.numbers and (isinstance(series, np.ndarray) or found.values > MOST_NUMBERS)
     if events.taken.missing:
         options["missing"] = "hold" if cut else "symbol"
-    if on_map:
+    if coordinates_in(names.value_columns) == names.value_columns:
         good = np.asarray(series)[geography.possible(np.asarray(series))]
         options["cell_metres"] = fitting_size(around(good), CELLS) if len(good) else 500.0
     elif isinstance(series, np.ndarray):
-        options["grid"] = "auto"
+        options["grid"] = AUTO
     elif cut:
-        low, high = np.quantile(series.to_numpy().astype(np.float64), [0.01, 0.99])
-        even = not found.outliers and high > low and math.isfinite(high - low)
-        options |= {"bins": round_near(float(high - low) / LEVELS)} if even else {"levels": LEVELS}
+        options["bins"] = AUTO
     pools = found.rare > 0 and found.users >= 2 * SHARED and found.values - found.rare >= 2
     return options | ({"other": SHARED} if pools and not found.numbers and not cut else {})
 
@@ -255,8 +182,3 @@ def option_words(options: Mapping[str, Any]) -> str:
         text = f"{value:g}" if isinstance(value, int | float) else shlex.quote(value)
         words += f" --{name.replace('_', '-')}{'-column' * (name in ('user', 'value', 'time'))} {text}"
     return words
-
-
-def _span(seconds: float) -> str:
-    """A time between two events; `duration` counts no parts of a second."""
-    return f"{seconds:.2g} seconds" if 0 < seconds < 1 else duration(seconds)

@@ -27,8 +27,8 @@ MOST_ROWS = 50_000_000  # slots of all streams together: they are held in memory
 _EPOCH = 1e8  # seconds since 1970: a first time beyond it is one of a calendar, in whichever unit
 _ISO = ("%FT%T%.f%#z", "%FT%T%.f", "%FT%H:%M%#z", "%FT%H:%M", "%F", "%G-W%V-%u", "%a %b %d %T %z %Y")
 _DOTS, _SLASHES = r"^(\d{1,2})\.(\d{1,2})\.(\d{4})", r"^(\d{1,2})/(\d{1,2})/(\d{4})"
-_CLOCK = r"^(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?$"
 _PARTS = {"ns": 1e9, "us": 1e6, "ms": 1e3}
+KEY = "\x00key"  # what the column is called that holds the order in numbers
 Row = Callable[[int], int]  # the row of a file that an entry came from
 
 
@@ -58,47 +58,32 @@ def text_times(text: pl.Series) -> pl.Series:
     return found
 
 
-def order_key(order: pl.Series, row: Row, name: str) -> pl.Series:
-    """An order column as numbers: what it holds, or microseconds since 1970 for text; of several columns the rank.
-
-    Of several columns a time of day (10:30) may be one.
-    """
-    if order.dtype != pl.Struct:
-        return _text_key(order, row, name) if order.dtype == pl.String else order.to_physical()
-    keys = []
-    for part in order.struct.unnest():
-        key = _seconds_of_day(part) if part.dtype == pl.String and part.str.contains(_CLOCK).all() else None
-        keys.append((order_key(part, row, name) if key is None else key).rename(part.name))
-    return pl.DataFrame(keys).to_struct().rank("dense")
-
-
-def _seconds_of_day(clock: pl.Series) -> pl.Series:
-    hours, minutes, seconds = (clock.str.extract(_CLOCK, k).cast(pl.Float64) for k in (1, 2, 3))
-    return hours * 3600 + minutes * 60 + seconds.fill_null(0.0)
-
-
-def _text_key(order: pl.Series, row: Row, name: str) -> pl.Series:
+def order_key(order: pl.Series, name: str) -> pl.Series:
+    """The order column of a file as numbers: what it holds, or microseconds since 1970 for text."""
+    if order.dtype != pl.String:
+        return order.to_physical().rename(KEY)
     found, numbers = text_times(order), order.str.contains(DECIMAL)
     mixed = numbers != numbers[0]
     if mixed.any():
-        bad = row(int(mixed.arg_max() or 0))
+        bad = int(mixed.arg_max() or 0) + 1
         kinds = "something else" if numbers[0] else "numbers"
         raise DataError(f"{name}: row {bad}: column {order.name!r} mixes times with {kinds}; write all of one kind")
     if found.null_count():
-        bad = row(int(found.is_null().arg_max() or 0))
+        bad = int(found.is_null().arg_max() or 0) + 1
         raise DataError(
             f"{name}: row {bad}: column {order.name!r} must hold numbers or times; write it as 2024-05-01T10:00:00Z or "
-            f"01.05.2024 10:00, or name date and clock apart, as in {option('time', 'date,hour')}"
+            f"01.05.2024 10:00, rename it, or name another column with {option('time')}"
         )
-    return found.to_physical()
+    return found.to_physical().rename(KEY)
 
 
 def seconds(order: pl.Series | None, key: pl.Series | None, counts: bool, row: Row, name: str) -> Floats:
     """The order column in seconds, given its key: numbers by their size or name, others since 1970."""
-    if order is None or key is None or counts or order.dtype == pl.Struct:
-        several = order is not None and not counts
-        what = "times in one column; name it" if several else "a column of times; add one, or name it"
-        raise DataError(f"{name}: slots and budgets per seconds need {what} with {option('time')}")
+    if order is None or key is None or counts:
+        named = option("time")
+        raise DataError(
+            f"{name}: slots and budgets per seconds need a column of times; add one, or name it with {named}"
+        )
     if order.dtype == pl.String or order.dtype.is_temporal():  # as floats: in a finer unit far times would wrap around
         numbers = np.asarray(key.to_numpy(), np.float64)
         unit = "us" if order.dtype == pl.String else getattr(order.dtype, "time_unit", "ns")
@@ -125,14 +110,6 @@ def _power(order: pl.Series) -> int:
     return int(clock.powers(np.abs(order.cast(pl.Float64).to_numpy()).max(keepdims=True))[0])
 
 
-def holds_no_times(order: pl.Series) -> bool:
-    """Whether a column of text holds neither numbers nor times, whatever it is called."""
-    if order.dtype != pl.String:
-        return False
-    text = order.drop_nulls()
-    return not (text.str.contains(DECIMAL).any() or text_times(text).is_not_null().any())
-
-
 def unit_of(order: pl.Series, name: str, needed: bool) -> str:
     """What one order column was read as, in words; numbers that are no times are refused where it is called as times.
 
@@ -146,33 +123,24 @@ def unit_of(order: pl.Series, name: str, needed: bool) -> str:
         return "milliseconds, by its name"
     if order.name.strip().lower() not in TIMES and not since_1970(numbers):
         return clock.UNITS[0] if needed else ""
-    powers = clock.powers(numbers)
-    unit = int(powers[0]) if numbers[0] >= _EPOCH else -1
+    powers, small = clock.powers(numbers), numbers[0] < _EPOCH
+    since = ("seconds since 1970", *clock.UNITS[1:], "seconds, or in milli-, micro- or nanoseconds since 1970,")
+    unit = clock.UNITS[0] if small else since[powers[0]]
     wrong = powers >= len(clock.UNITS)
-    if unit >= 0:
-        wrong |= (powers != unit) | (numbers < 0)
-    said = clock.UNITS[0] if needed else IN_ORDER
-    if 0 <= unit < len(clock.UNITS):
-        said = clock.UNITS[unit] if unit else "seconds since 1970"
+    if not small:
+        wrong |= (powers != powers[0]) | (numbers < 0)
     if wrong.any():
-        known = 0 <= unit < len(clock.UNITS)
-        expected = f"{said} like that of row 1" if known else "seconds, or in milli-, micro- or nanoseconds since 1970,"
         raise DataError(
-            f"{name}: row {int(wrong.argmax()) + 1}: expected a time in {expected} in column {order.name!r}; mend the "
-            f"row, or name the column that gives the order with {option('time')}"
+            f"{name}: row {int(wrong.argmax()) + 1}: expected a time in {unit} in column {order.name!r}; mend the row, "
+            f"or name the column that gives the order with {option('time')}"
         )
-    return said
+    return IN_ORDER if small and not needed else unit
 
 
 def since_1970(numbers: Floats) -> bool:
-    """Whether numbers are times of a calendar whatever they are called: from 2001 to 2065, all in one unit.
-
-    >>> [since_1970(np.array(numbers)) for numbers in ([1.7e12, 1.8e12], [1.7e9, 1.7e12], [1, 2])]
-    [True, False, False]
-    """
-    return any(
-        bool((numbers >= 1e9 * unit).all() and (numbers < 3e9 * unit).all()) for unit in 10.0 ** (3 * np.arange(4))
-    )
+    """Whether numbers are times of a calendar whatever they are called: from 2001 to 2065, all in one unit."""
+    low, high = numbers.min(), numbers.max()
+    return any(low >= 1e9 * unit and high < 3e9 * unit for unit in (1.0, 1e3, 1e6, 1e9))
 
 
 def _said_of_text(order: pl.Series) -> str:
@@ -187,26 +155,12 @@ def _said_of_text(order: pl.Series) -> str:
     return "ISO 8601 times, those without a zone as UTC"
 
 
-def no_mean() -> str:
-    """What to do where the mean of a slot is asked of names."""
-    return (
-        f"the mean of a slot needs numbers that are cut ({option('bins')}, {option('levels')} or {option('grid')}); "
-        f"choose {option('slot', 'last')} or {option('slot', 'most')}"
-    )
-
-
 def resampled(events: pl.DataFrame, order: pl.Series, times: Floats, slots: Slots, name: str) -> pl.DataFrame:
-    """One row for each slot of each stream, in the order of time.
+    """One row for each slot of each stream, in the order of time; `order` and `times` are those of the events.
 
     Within a slot users go by their names: the order of their events does not show. A slot without events says
     `NOTHING`, or where values are numbers, or are to be held, goes on with the last one (before the first one of a
     padded stream: with the first).
-
-    Parameters:
-        events: user, value (or value0 and value1), order and row, in their order.
-        order, times: of each event, as it came and in seconds.
-        slots: how long they are, and what stands for several events.
-        name: what messages call the file.
     """
     values = [column for column in events.columns if column.startswith("value")]
     table = events.select("user", pl.Series("slot", slots.numbers(times)), *values, "row")
@@ -216,7 +170,7 @@ def resampled(events: pl.DataFrame, order: pl.Series, times: Floats, slots: Slot
         rows, values = rows.with_columns(pl.col(values[0]).fill_null(NOTHING)), []
     rows = rows.with_columns(pl.col(*values, "row").forward_fill().backward_fill().over("user")).sort("slot", "user")
     stamps = _stamps(rows["slot"].to_numpy() * slots.step, order)
-    return rows.drop("slot").with_columns(stamps.rename("order"))
+    return rows.drop("slot").with_columns(stamps.rename("order"), order_key(stamps, name))
 
 
 def _disclosed(table: pl.DataFrame, values: list[str], rule: str, name: str) -> pl.DataFrame:
@@ -224,7 +178,10 @@ def _disclosed(table: pl.DataFrame, values: list[str], rule: str, name: str) -> 
     place = ["user", "slot"]
     if rule == "mean":
         if not all(table[value].dtype.is_numeric() for value in values):
-            raise DataError(f"{name}: {no_mean()}")
+            raise DataError(
+                f"{name}: the mean of a slot needs numbers that are cut ({option('bins')} or {option('grid')}); choose "
+                f"{option('slot', 'last')} or {option('slot', 'most')}"
+            )
         return table.group_by(place).agg(pl.col(*values).mean(), pl.col("row").last())
     if rule == "most":  # of several that are as frequent the one that came last
         often = table.with_row_index("at").group_by([*place, *values])

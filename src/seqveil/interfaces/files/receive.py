@@ -80,7 +80,7 @@ class Audited(Result):
             *(("means", sentence) for sentence in report.words),
             ("grade", f"{report.graded.text} (docs/guarantee.md)"),
             ("leakage", _leaked(report, named)),
-            ("no model", f"{_level(report.ldp)} over a stream"),
+            ("no model", f"{cell_text(report.ldp)}-LDP over a stream" if math.isfinite(report.ldp) else "no LDP bound"),
         ]
         said += [("secret", _disclosed(total)) for total in report.secrets]
         if report.worst_window is not None:
@@ -98,10 +98,6 @@ class Audited(Result):
         if self.model.origin is not None:
             said.append(("model", origin_in_words(self.model.origin)))
         return said + ([("people", CHECK_ON_PEOPLE)] if report.secrets else [])
-
-
-def _level(ldp: float) -> str:
-    return f"{ldp:.4g}-LDP" if math.isfinite(ldp) else "no LDP bound"
 
 
 def _leaked(report: Report, named: bool) -> str:
@@ -140,16 +136,14 @@ def audit(
     meta: Any = None,
     delta: float = 1e-6,
     html: FilePath | None = None,
-    attack: FilePath | None = None,
     progress: Progress = silent,
 ) -> Audited:
     """Check what releases leaked, exactly, and whether these people follow the model, as `seqveil audit` does.
 
-    The setting comes from the side file. A model that is not the release's, and a release that the setting cannot have
-    made, are refused. Where the rows have the column `epsilon` it is compared with what the setting spent, and where
-    the side file has a digest of the rows, with the rows. Of a release in batches everything is recomputed from the
-    paths, the values too. A release that its side file calls seeded does not pass, whatever the figures: whoever knows
-    the seed can undo it.
+    A model that is not the release's, and a release that the setting cannot have made, are refused. Where the rows have
+    the column `epsilon` it is compared with what the setting spent, and where the side file has a digest of the rows,
+    with the rows. Of a release in batches everything is recomputed from the paths, the values too. A release that its
+    side file calls seeded does not pass, whatever the figures: whoever knows the seed can undo it.
 
     Parameters:
         released: what `release` gave back, or a frame or path of released rows.
@@ -159,12 +153,8 @@ def audit(
         meta: `ReleasedRows.meta`, or the path of a side file, where `released` has none with it.
         delta: failure probability of the (ε, δ) total.
         html: also write a page for whoever answers for data protection.
-        attack: with `html`, a file of what `seqveil attack --json` printed.
-        progress: called with how many more rows are done, and how many there are.
     """
     chain, asked = chain_of(model), [secrets] if isinstance(secrets, Secret) else list(secrets)
-    if attack is not None and html is None:
-        raise InputError(f"{option('attack')} goes with {option('html')}, whose page says what an attacker got")
     found = received(released, chain, policy, meta)
     found = replace(found, clock=any(secret.follows_clock for secret in asked))
     taken, side = Audit(found.setting, secrets=asked), found.meta
@@ -178,8 +168,8 @@ def audit(
 
         path = released.frame if isinstance(released, ReleasedRows) else released
         beside = writing.side_of(path) if isinstance(path, str | os.PathLike) else None
-        writing.refuse_read(html, [path, meta, attack, beside])
-        writing.write_text(html, page(path, audited, side, attack))
+        writing.refuse_read(html, [path, meta, beside])
+        writing.write_text(html, page(path, audited, side))
     return audited
 
 
@@ -188,12 +178,10 @@ def _audit_symbols(found: Received, taken: Audit, progress: Progress) -> Floats:
     log, used = found.log, []
     for begin in range(0, len(log.users), CALL_ROWS):
         part = slice(begin, begin + CALL_ROWS)
-        rows = log.rows[part][log.rows[part] >= 0]
-        where = f"rows {found.events.row(int(rows[0]))} to {found.events.row(int(rows[-1]))}: " if rows.size else ""
         beside = (None if each is None else each[part] for each in (log.times, log.epsilons))
-        with found.naming(where):
+        with found.naming():
             used.append(taken.take(log.users[part], log.codes[part], *beside))
-        progress(rows.size)
+        progress(int((log.rows[part] >= 0).sum()))
     return np.concatenate(used)[log.rows >= 0]
 
 
@@ -211,15 +199,14 @@ def _audit_batches(found: Received, taken: Audit, progress: Progress) -> None:
 class Estimates(Result):
     """The best estimate of each row's true value with its probability (`frame`), and how good they are.
 
-    Confidence and histogram hold under the model; the check says whether the releases fit it. `right` is the share of
-    estimates that are the truth, where the truth was given.
+    Confidence holds under the model; the check says whether the releases fit it. `right` is the share of estimates that
+    are the truth, where the truth was given.
     """
 
     frame: Any
     rows: int
     users: int
     confidence: float
-    histogram: Floats
     check: ModelCheck
     right: float | None = None
     away: float | None = None  # their mean cost, where the loss is a distance and the truth was given
@@ -252,14 +239,12 @@ def decode(
     online: bool = False,
     distortion: str | Distortion | None = None,
     truth: Any = None,
-    histogram: FilePath | None = None,
     format: str | None = None,
     progress: Progress = silent,
 ) -> Estimates:
     """The best estimate of every row's true value, as `seqveil decode` gives it, in a frame of the kind that came.
 
-    Users are decoded side by side, releases in batches user by user. The releases are asked, too, whether they fit the
-    model that all of this rests on.
+    The releases are asked, too, whether they fit the model that all of this rests on.
 
     Parameters:
         released, model, policy, meta: as in `audit`.
@@ -267,14 +252,10 @@ def decode(
         online: use the releases up to each row (or its batch) only.
         distortion: what the estimate minimises; by default that of the release.
         truth: the raw rows, to say how many estimates are right.
-        histogram: a file for how often each symbol is expected to have occurred.
-        format: of standard output.
-        progress: called with how many more rows are done, and how many there are.
     """
     chain = chain_of(model)
-    for place in (out, histogram):
-        if place is not None:
-            writing.check_place(place, [released, model, truth, meta], format if place == "-" else None)
+    if out is not None:
+        writing.check_place(out, [released, model, truth, meta], format if out == "-" else None)
     found = received(released, chain, policy, meta)
     events, drift = found.events, found.drift()
     loss = found.setting.distortion if distortion is None else resolve(distortion, chain.alphabet)
@@ -284,19 +265,16 @@ def decode(
         decoded = _decode_batches(found, online, progress)
     else:
         decoded = _decode_symbols(found, online, progress, drift)
-    guess, confidence, expected = _best(decoded, found, loss)
+    guess, confidence = _best(decoded, found, loss)
     check = BY_ONE if drift is None else ModelCheck.of(drift)
     more = {CONFIDENCE: confidence}
     table = writing.rows_frame(events.reading, events.users, events.order, chain.alphabet, guess, more)
     table = table[np.argsort(events.frame["row"].to_numpy(), kind="stable")]  # as the rows stood in what came
-    if histogram is not None:
-        counts = writing.symbols_frame(chain.alphabet, events.reading, {"expected": expected})
-        writing.write_frame(histogram, counts)
     if out is not None:
         writing.write_frame(out, table, format if out == "-" else None)
     frame = out if out is not None else _like(released, table)
     mean = float(confidence.mean(dtype=np.float64))
-    made = Estimates(frame, events.n, len(events.people[0]), mean, expected, check)
+    made = Estimates(frame, events.n, len(events.people[0]), mean, check)
     if true is None or not (true >= 0).any():
         return made
     true, guess = true[true >= 0], guess[true >= 0]
@@ -320,17 +298,15 @@ def _like(released: Any, table: pl.DataFrame) -> Any:
 Decoded = Iterator[tuple[Ints, Floats]]  # rows, -1 for none, and the distributions of their symbols
 
 
-def _best(decoded: Decoded, found: Received, loss: Distortion) -> tuple[Ints, NDArray[np.float32], Floats]:
-    """Estimate and its probability for every row, and the expected number of times each symbol occurred."""
+def _best(decoded: Decoded, found: Received, loss: Distortion) -> tuple[Ints, NDArray[np.float32]]:
+    """Estimate and its probability for every row."""
     guess, confidence = np.zeros(found.codes.size, np.int64), np.zeros(found.codes.size, np.float32)
-    expected = np.zeros(found.setting.model.n)
     for rows, distributions in decoded:
         if (rows < 0).any():
             rows, distributions = rows[rows >= 0], distributions[rows >= 0]
         best = loss.best_guess(distributions)
         guess[rows], confidence[rows] = best, distributions[np.arange(rows.size), best]
-        expected += distributions.sum(0)
-    return guess, confidence, expected
+    return guess, confidence
 
 
 def _decode_symbols(found: Received, online: bool, progress: Progress, drift: Drift | None) -> Decoded:
@@ -426,9 +402,6 @@ class Statistics(Result):
         said += [("intervals", NOT_MODEL)] if self.intervals and self.check.fits is False else []
         said += self._undisclosed()
         names = self._names
-        if not self.intervals:
-            top = ", ".join(names[each.code] for each in found.top)
-            return [*said, ("top", f"by these figures {top}; none of them surely")]
         sure = [names[each.code] for each in found.top if each.sure]
         open_ = [names[each.code] for each in found.top if not each.sure] + [names[code] for code in found.maybe_top]
         return [*said, ("top", f"surely {', '.join(sure) or 'none'}; maybe {', '.join(open_) or 'no other'}")]
@@ -503,7 +476,6 @@ def stats(
         per: also count for every so many events of a stream.
         top: how many of the most frequent symbols to name.
         method: "auto", "design", "learned" or "model" (docs/receiver.md).
-        progress: called with how many more rows are done, and how many there are.
     """
     chain = chain_of(model)
     found = received(released, chain, policy, meta)
@@ -539,11 +511,9 @@ def learn_released(
     """
     from seqveil.receiver.learn import learn
 
-    chain = chain_of(model)
-    found = received(released, chain, policy, meta)
-    evidence, rounds = evidence_of(found), itertools.count(1)
+    chain, rounds = chain_of(model), itertools.count(1)
     each_round = (lambda: None) if working is None else (lambda: working("learning", next(rounds)))
-    learned = learn(evidence, chain.alphabet, each_round=each_round)
+    learned = learn(evidence_of(received(released, chain, policy, meta)), chain.alphabet, each_round=each_round)
     return learned if chain.reading is None else replace(learned, model=learned.model.with_reading(chain.reading))
 
 

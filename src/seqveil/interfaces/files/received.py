@@ -223,37 +223,21 @@ def received(
     table, given = as_polars(released), loaded_policy(policy)
     found = writing.load_meta(table, meta)
     setting = None if given is None else policy_of(given, {}).on(model)
-    if found is None and setting is not None:
-        return received_events(table, (model.reading or Reading()).but(**columns), setting)
-    if found is None:
-        if not isinstance(table, str | os.PathLike):
-            raise InputError("the frame says nothing of how it was released; pass what `release` gave back, or meta=")
-        if not os.path.exists(table):
+    reading = model.reading or Reading()
+    if found is not None:
+        setting, reading = _setting(found, setting, model), writing.stored_reading(found)
+    elif setting is None:
+        if isinstance(table, str | os.PathLike) and not os.path.exists(table):
             raise DataError(f"{file_name(table)}: no such file; check the path")
         raise InputError(
-            f"{file_name(table)} has no side file; expected a file of `seqveil release` with its .meta.json beside it: "
-            f"name it by {option('meta')}, or the policy of the release by {option('policy')}"
+            f"{file_name(table)}: no side file says how it was released; pass what `release` gave back, or name its "
+            f"side file by {option('meta')} or its policy by {option('policy')}"
         )
-    if found.get("model") != model.fingerprint:
-        raise ModelError(OTHER_MODEL)
-    if found.get("models", 1) > 1:
-        raise DataError(ADOPTED)
-    if setting is None:
-        setting = saved_terms(found.get("setting", {}), model)
-    elif found.get("setting") == setting.by_symbol.to_dict():  # as a state file without a key releases it
-        setting = setting.by_symbol
-    elif found.get("setting") != setting.to_dict():
-        raise InputError("the side file gives another setting than the policy; leave the policy out")
-    return received_events(table, writing.stored_reading(found).but(**columns), setting, found)
-
-
-def received_events(table: Any, reading: Reading, setting: Terms, meta: Meta | None = None) -> Received:
-    """Released rows, read with a setting."""
     alphabet = setting.model.alphabet.with_policy("error")
     try:
         events = read_events(
             table,
-            reading,
+            reading.but(**columns),
             value_type_of(alphabet),
             clock=setting.timed,
             holes="empty" if setting.withhold else "none",
@@ -265,7 +249,22 @@ def received_events(table: Any, reading: Reading, setting: Terms, meta: Meta | N
     codes = events.codes_or_withheld(alphabet) if setting.withhold else events.codes(alphabet, OTHER_RELEASE)
     if not setting.in_batches and {BATCH, PATH} <= set(events.frame.columns):
         raise InputError(f"{events.name} was released in batches; pass the policy of the release")
-    return Received(events, setting, meta, codes)
+    return Received(events, setting, found, codes)
+
+
+def _setting(meta: Meta, given: Terms | None, model: MarkovModel) -> Terms:
+    """The setting of a side file, which a policy that is given must agree with."""
+    if meta.get("model") != model.fingerprint:
+        raise ModelError(OTHER_MODEL)
+    if meta.get("models", 1) > 1:
+        raise DataError(ADOPTED)
+    if given is None:
+        return saved_terms(meta.get("setting", {}), model)
+    if meta.get("setting") == given.by_symbol.to_dict():  # as a state file without a key releases it
+        return given.by_symbol
+    if meta.get("setting") != given.to_dict():
+        raise InputError("the side file gives another setting than the policy; leave the policy out")
+    return given
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,13 +296,9 @@ class Paired:
 
 
 def paired(released: Events, raw: Events, codes: Ints, batch: int = 1) -> Paired:
-    """The rows of both, person by person and event by event.
+    """The rows of both, person by person and event by event; `codes` are of the raw events, `batch` rows are together.
 
-    Parameters:
-        released: read with the columns `event` and `batch` beside it.
-        raw: as the release read them.
-        codes: of the raw events; negative outside the alphabet.
-        batch: rows that were released together.
+    Released rows have the columns `event` and `batch` beside them.
     """
     (names, ids), (owners, raw_ids) = released.people, raw.people
     number = {str(name): k for k, name in enumerate(names)}

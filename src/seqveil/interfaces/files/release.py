@@ -119,18 +119,18 @@ class Units:
     seqs: Ints  # the number of each unit in its user's stream
 
     @classmethod
-    def of(cls, who: Ints, setting: Terms) -> Units:
+    def of(cls, who: Ints, batch: int) -> Units:
         """The units of events in their order: full batches as they fill up, then those that are short at the end."""
-        if not setting.in_batches:
+        if batch == 1:  # a tenth of the time of a release
             places = np.arange(who.size)
             return cls(places, places + 1, ranks(who))
         places, within = np.argsort(who, kind="stable"), places_within(np.bincount(who))
-        starts = np.flatnonzero(within % setting.batch == 0)
+        starts = np.flatnonzero(within % batch == 0)
         sizes = np.diff(starts, append=who.size)
-        short = sizes < setting.batch
+        short = sizes < batch
         order = np.lexsort([np.where(short, places[starts], places[starts + sizes - 1]), short])
-        joined = np.concatenate([places[starts[k] : starts[k] + sizes[k]] for k in order.tolist()])
-        return cls(joined, np.cumsum(sizes[order]), within[starts[order]] // setting.batch)
+        turns = np.repeat(np.argsort(order), sizes)  # of each event, the turn of its unit
+        return cls(places[np.argsort(turns, kind="stable")], np.cumsum(sizes[order]), within[starts[order]] // batch)
 
     @property
     def sizes(self) -> Ints:
@@ -260,7 +260,7 @@ class Run:
         self._times = self.events.seconds() if self.setting.timed else None
         if self._times is not None:  # what is refused follows from times alone, before anything is drawn
             self.setting.budget.check_times(who.astype(np.intp), self._times, np.full(who.size, -np.inf))
-        made = self._release_all(Units.of(who, self.setting))
+        made = self._release_all(Units.of(who, self.setting.batch))
         places, codes = made["place"].to_numpy(), made["code"].to_numpy()
         if self.streams.models > 1:
             self.check = ModelCheck.none("the releases were drawn with several models, and no one of them weighs all")
@@ -410,7 +410,7 @@ class Run:
             ldp=float(found.ldp.max(initial=0.0)),
             private=self.private,
             guarantee="; ".join(promises(setting)),
-            warnings=tuple(self._warnings(found)),
+            warnings=tuple(self._warnings()),
             batch=setting.batch,
             exact=not setting.in_batches,
             earlier=self.earlier,
@@ -428,16 +428,11 @@ class Run:
             read=taken.public,
         )
 
-    def _warnings(self, found: Any) -> Iterator[str]:
+    def _warnings(self) -> Iterator[str]:
         setting = self.setting
         if not setting.mechanism.sound:
-            worst = int((found.leakage - found.epsilon_spent).argmax())
-            nominal, true = found.epsilon_spent[worst], found.leakage[worst]
-            yield (
-                f'mechanism "{setting.mechanism.name}" does not keep to its ε: the worst stream leaked {true:.4g}, '
-                f"nominally {nominal:.4g}; use {'tree or auto' if setting.in_batches else 'optimal or balanced'} for a "
-                "guarantee"
-            )
+            sound = "tree or auto" if setting.in_batches else "optimal or balanced"
+            yield f'mechanism "{setting.mechanism.name}" does not keep to its ε; use {sound} for a guarantee'
         if self.by_symbol:
             yield (
                 f"without {option('key')} nothing of a raw stream can be kept in a state file, so secrets are kept by "
@@ -448,9 +443,21 @@ class Run:
 
     def _facts(self, digest: str) -> Meta:
         """What the side file says."""
-        shown, order = plain(asdict(self.account)), self.events.taken.order
-        facts = writing.header(self.setting, self.events.reading, order, self.how.seed) | self.marks
-        facts |= {name: value for name, value in shown.items() if name not in NOT_KEPT}
+        from seqveil import __version__
+
+        model, reading, seed = self.setting.model, self.events.reading, self.how.seed
+        facts: Meta = {
+            "format": writing.FORMAT,
+            "version": writing.EDITION,
+            "seqveil": __version__,
+            "setting": self.setting.to_dict(),
+            "model": model.fingerprint,
+            "alphabet": model.alphabet.to_json(),
+            "columns": {"user": reading.user, "value": reading.value, "order": self.events.taken.order},
+            "seed": seed,
+        }
+        shown = plain(asdict(self.account)).items()
+        facts |= self.marks | {name: value for name, value in shown if name not in NOT_KEPT}
         if self.streams.models > 1:  # no receiver can weigh these releases by one model
             facts["models"] = self.streams.models
         if self.account.secrets:

@@ -18,8 +18,7 @@ import os
 import select
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -58,19 +57,7 @@ def read_table(
 ) -> Table:
     """Read a file, standard input for ``-``, or a polars frame; of a table that was read before take some columns.
 
-    Parameters:
-        data: a .csv, .tsv, .jsonl, .ndjson or .parquet file, ``.gz`` behind it where it is compressed, or ``-`` (CSV
-            unless `format` says otherwise).
-        pick: which of the columns that there are to keep; all of them by default.
-        wanted: columns that decide between two separators that both fit.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "walk.csv")
-    ...     _ = path.write_text("user;value;note\\n007;3;a\\n008;4;b\\n")
-    ...     found = read_table(path, lambda names: ["user", "value"])
-    >>> found.form, found.frame.rows()
-    ('CSV with semicolons', [('007', '3'), ('008', '4')])
+    `pick` says which of the columns that there are to keep; those `wanted` decide between two separators that both fit.
     """
     if isinstance(data, str | os.PathLike):
         kind = format_of(data, format)
@@ -100,7 +87,7 @@ def table_of_bytes(
         separator = separator_of(plain, wanted, "\t" if kind == "tsv" else ",")
         if separator is None:
             _refuse(name, "its fields can be cut in two ways; quote fields that hold a comma, semicolon, tab or bar")
-        found, form = CsvReader(name, separator).frame(plain.rstrip(b"\r\n")), f"CSV with {SEPARATORS[separator]}"
+        found, form = _csv(plain.rstrip(b"\r\n"), name, separator), f"CSV with {SEPARATORS[separator]}"
         found = found if pick is None else found.select(pick(found.columns))
     return _with_rows(Table(name, form + ", compressed" * packed, found, kind != "jsonl"))
 
@@ -180,55 +167,48 @@ def format_of(path: FilePath, format: str | None) -> str:
     return chosen
 
 
-@dataclass(frozen=True)
-class CsvReader:
-    """Reads a CSV whose separator is known."""
+def _csv(content: bytes, name: str, separator: str) -> pl.DataFrame:
+    """Every field of a named column as text. Blank lines are skipped; a row too long or too short is refused."""
+    end = content.find(b"\n") + 1 or len(content)
+    while content.count(b'"', 0, end) % 2 and end < len(content):
+        end = content.find(b"\n", end) + 1 or len(content)
+    titles = [title.strip() for title in _rows(content[:end], name, separator, "the header")[0]]
+    named = [title for title in titles if title]
+    if len(set(named)) < len(named):
+        _refuse(name, "a column appears twice in the header; rename one of the two")
+    columns, block = [f"c{i}" for i in range(len(titles))], content[end:]
+    try:
+        head = separator.join(columns).encode()
+        frame = pl.read_csv(head + b"\n" + block, separator=separator, infer_schema=False)
+    except (Exception, pl.exceptions.PanicException):
+        frame = pl.DataFrame()
+    # polars refuses a long row but fills up a short one: then separators are missing from the count.
+    inside = 0
+    if b'"' in block and frame.height:
+        inside = sum(frame.select(pl.all().str.count_matches(separator, literal=True).sum()).row(0))
+    if not frame.width or block.count(separator.encode()) != frame.height * (len(columns) - 1) + inside:
+        rows = list(filter(None, _rows(block, name, separator)))  # slow and strict: the first wrong row is named
+        wrong = next((i for i, row in enumerate(rows) if len(row) != len(columns)), None)
+        if wrong is not None:
+            fields = f"{len(rows[wrong])} fields, the header {len(columns)}"
+            _refuse(name, f"row {wrong + 1} has {fields}; mend or quote it")
+        frame = pl.DataFrame(rows, dict.fromkeys(columns, pl.String), orient="row")
+    return frame.select(pl.col(column).alias(title) for column, title in zip(columns, titles, strict=True) if title)
 
-    name: str  # what messages call the file
-    separator: str
 
-    def frame(self, content: bytes) -> pl.DataFrame:
-        """Every field of a named column as text. A row with a field too many or too few is refused, a blank line
-        skipped."""
-        end = content.find(b"\n") + 1 or len(content)
-        while content.count(b'"', 0, end) % 2 and end < len(content):
-            end = content.find(b"\n", end) + 1 or len(content)
-        titles = [name.strip() for name in self._rows(content[:end], "the header")[0]]
-        named = [name for name in titles if name]
-        if len(set(named)) < len(named):
-            _refuse(self.name, "a column appears twice in the header; rename one of the two")
-        names, block = [f"c{i}" for i in range(len(titles))], content[end:]
-        try:
-            head = self.separator.join(names).encode()
-            frame = pl.read_csv(head + b"\n" + block, separator=self.separator, infer_schema=False)
-        except (Exception, pl.exceptions.PanicException):
-            frame = pl.DataFrame()
-        # polars refuses a long row but fills up a short one: then separators are missing from the count.
-        inside = 0
-        if b'"' in block and frame.height:
-            inside = sum(frame.select(pl.all().str.count_matches(self.separator, literal=True).sum()).row(0))
-        if not frame.width or block.count(self.separator.encode()) != frame.height * (len(names) - 1) + inside:
-            rows = list(filter(None, self._rows(block)))  # slow and strict: the first wrong row is named
-            wrong = next((i for i, row in enumerate(rows) if len(row) != len(names)), None)
-            if wrong is not None:
-                fields = f"{len(rows[wrong])} fields, the header {len(names)}"
-                _refuse(self.name, f"row {wrong + 1} has {fields}; mend or quote it")
-            frame = pl.DataFrame(rows, dict.fromkeys(names, pl.String), orient="row")
-        return frame.select(pl.col(column).alias(name) for column, name in zip(names, titles, strict=True) if name)
-
-    def _rows(self, block: bytes, where: str = "") -> list[list[str]]:
-        """The fields of each row, by the slow and strict parser."""
-        rows: list[list[str]] = []
-        try:
-            rows.extend(csv.reader(io.StringIO(block.decode(), newline=""), delimiter=self.separator, strict=True))
-        except UnicodeDecodeError as error:
-            lines = block.count(b"\n", 0, error.start)
-            row = where or f"row {lines + 1}"
-            _refuse(self.name, f"{row} is not UTF-8 text; save the file as UTF-8, or name it for the format it has")
-        except csv.Error:
-            row = where or f"row {sum(map(bool, rows)) + 1}"
-            _refuse(self.name, f"{row} cannot be read as CSV; close its quotes and double those inside a field")
-        return rows
+def _rows(block: bytes, name: str, separator: str, where: str = "") -> list[list[str]]:
+    """The fields of each row, by the slow and strict parser."""
+    rows: list[list[str]] = []
+    try:
+        rows.extend(csv.reader(io.StringIO(block.decode(), newline=""), delimiter=separator, strict=True))
+    except UnicodeDecodeError as error:
+        lines = block.count(b"\n", 0, error.start)
+        row = where or f"row {lines + 1}"
+        _refuse(name, f"{row} is not UTF-8 text; save the file as UTF-8, or name it for the format it has")
+    except csv.Error:
+        row = where or f"row {sum(map(bool, rows)) + 1}"
+        _refuse(name, f"{row} cannot be read as CSV; close its quotes and double those inside a field")
+    return rows
 
 
 def _json(content: bytes, name: str, pick: Pick | None) -> pl.DataFrame:
@@ -272,18 +252,12 @@ def _json_text(value: Any) -> str | None:
 
 def _parquet(content: bytes, name: str, pick: Pick | None) -> pl.DataFrame:
     """The columns of a Parquet file, which has types of its own; of others nothing is read."""
-    with _readable(name):
-        names = list(pl.read_parquet_schema(io.BytesIO(content)))
-    kept = names if pick is None else list(pick(names))
-    with _readable(name):
-        return pl.read_parquet(io.BytesIO(content), columns=kept).select(kept)
-
-
-@contextmanager
-def _readable(name: str) -> Iterator[None]:
-    """Refuse a Parquet file in one line, whatever goes wrong."""
     try:
-        yield
+        names = list(pl.read_parquet_schema(io.BytesIO(content)))
+        kept = names if pick is None else list(pick(names))
+        return pl.read_parquet(io.BytesIO(content), columns=kept).select(kept)
+    except InputError:  # about the columns
+        raise
     except (Exception, pl.exceptions.PanicException):
         _refuse(name, "cannot be read as Parquet; check that it is whole, or name it for the format it has")
 
@@ -293,10 +267,6 @@ def separator_of(block: bytes, wanted: Sequence[str], usual: str) -> str | None:
 
     A separator fits where it stands in the header and cuts the next rows into as many fields. Of several that fit, the
     one is taken that finds more of the columns `wanted`.
-
-    >>> names = ["user", "value"]
-    >>> separator_of(b"user;value\\na;1,5\\n", names, ","), separator_of(b'user|value\\n"a,b"|x\\n', names, ",")
-    (';', '|')
     """
     text = block[: 1 << 16].decode("utf-8", errors="replace")
     if len(block) > 1 << 16:

@@ -82,10 +82,9 @@ class ReleasedFile:
 class ReleasedRows(Result):
     """Released rows, and all that is public about them.
 
-    `frame` has a row for each release, or is the path of the file that has them: by time or number where there is one,
-    then by user, else user by user. Its order and its types come from public things, so nothing of the rows that came
-    is in it but users and order. `account` is what was spent and leaked; `meta` is what stands in the side file, and
-    what a receiver needs beside the frame and the model.
+    `frame` has a row for each release, or is the path of the file that has them. Its order and its types come from
+    public things, so nothing of the rows that came is in it but users and order. `account` is what was spent and
+    leaked; `meta` stands in the side file, and is what a receiver needs beside the frame and the model.
     """
 
     frame: Any
@@ -226,12 +225,6 @@ def write_frame(
     """Write a table, and its side file where there is one; both appear whole or not at all. ``-``: standard output.
 
     *Guarantee.* After any exception, KeyboardInterrupt included, the target is as it was and nothing lies beside it.
-
-    >>> import polars as pl, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_frame(Path(folder, "out.csv"), pl.DataFrame({"user": ["007"], "value": [3]}))
-    ...     Path(folder, "out.csv").read_text()
-    'user,value\\n007,3\\n'
     """
     kind = output_format(path, format)
     said = json.dumps(meta, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
@@ -293,23 +286,6 @@ def load_meta(released: Any, named: FilePath | Mapping[str, Any] | None = None) 
     return dict(meta)
 
 
-def header(setting: Terms, reading: Reading, order: str | None, seed: int | None) -> Meta:
-    """The part of the side file that is known before the first row."""
-    from seqveil import __version__
-
-    return {
-        "format": FORMAT,
-        "version": EDITION,
-        "seqveil": __version__,
-        "setting": setting.to_dict(),
-        "model": setting.model.fingerprint,
-        "alphabet": setting.model.alphabet.to_json(),
-        "columns": {"user": reading.user, "value": reading.value, "order": order},
-        "seed": seed,
-        "private": seed is None,
-    }
-
-
 def stored_reading(meta: Meta) -> Reading:
     """The columns that a side file names."""
     try:
@@ -329,7 +305,7 @@ def _as_bytes(column: pl.Series | Floats | Ints) -> tuple[bytes, ...]:
     """A column in bytes; of text also the length of each entry: without it "a", "bc" would look like "ab", "c"."""
     if isinstance(column, np.ndarray):
         return (np.ascontiguousarray(column, "<f8" if column.dtype.kind == "f" else "<i8").tobytes(),)
-    text = column.struct.json_encode() if column.dtype == pl.Struct else column.cast(pl.String)
+    text = column.cast(pl.String)
     return "".join(text.to_list()).encode(), text.str.len_bytes().to_numpy().astype("<i8").tobytes()
 
 
@@ -347,7 +323,7 @@ def rows_frame(
     """
     public = parted(users, reading.user_columns)
     if order is not None:
-        public += order.struct.unnest().get_columns() if order.dtype == pl.Struct else [order]
+        public.append(order)
     places = pl.Series(codes, dtype=pl.Int64)
     if (codes < 0).any():
         places = pl.select(pl.when(places >= 0).then(places)).to_series()

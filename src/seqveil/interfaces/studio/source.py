@@ -181,10 +181,6 @@ SAMPLES = {
         "Gaze path", "Where somebody looks in a panorama, 25 to 30 times a second, on a grid of 10 by 10",
         {"epsilon": 1.0, "mechanism": "tree", "distortion": "euclidean"}, {"side": 10},
     ),
-    "heart_rate": _Sample(
-        "Heart rate", "Beats a minute from a watch, once a second, in bins of 5",
-        {"epsilon": 0.5, "mechanism": "balanced", "distortion": "absolute"},
-    ),
     "power": _Sample(
         "Household power", "What a household draws in each quarter of an hour, in ten levels",
         {"epsilon": 1.0, "mechanism": "balanced", "distortion": "absolute"},

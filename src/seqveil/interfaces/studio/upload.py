@@ -37,7 +37,7 @@ FIELDS = {  # of the page, by the option that `seqveil inspect` would name
     "distortion": "An error costs",
 }
 CUT = "Cut into"
-_OPTION = re.compile(r"\b(user|value|time|distortion|cell_metres|bins|levels)=('[^']*')?")
+_OPTION = re.compile(r"\b(user|value|time|distortion|cell_metres|bins)=('[^']*')?")
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class UploadChoice:
     value: str = ""  # two, as in x,y, are places
     time: str = ""
     trait: str = ""  # one label for each person, which may be kept secret
-    cut: float | None = None  # into cells of so many metres, so many bins, or so many cells a side
+    cut: float | None = None  # into cells of so many metres, bins of this width, or so many cells a side
 
     @classmethod
     def of(cls, given: Any) -> UploadChoice:
@@ -101,8 +101,7 @@ class Upload:
         elif cut is not None and "grid" in options:
             options["grid"] = f"{int(cut)}x{int(cut)}"
         elif cut is not None:
-            options = {name: value for name, value in options.items() if name not in ("bins", "other")}
-            options["levels"] = int(cut)
+            options = {name: value for name, value in options.items() if name != "other"} | {"bins": cut}
         return options | ({"trait": chosen.trait} if chosen.trait else {}), said
 
     def describe(self, chosen: UploadChoice) -> dict[str, Any]:

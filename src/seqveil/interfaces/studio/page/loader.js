@@ -4,7 +4,7 @@ import { ask, upload } from "./api.js";
 import { $, el, options, replace } from "./dom.js";
 
 const NONE = "";
-const SAID = { read: "Read as", people: "People", order: "Order", gaps: "Time between events", values: "Values", outliers: "Far from the rest", rare: "Rare", shared: "Most frequent", predicted: "How predictable", question: "To decide" };
+const SAID = { read: "Read as", people: "People", order: "Order", values: "Values", rare: "Rare", shared: "Most frequent", predicted: "How predictable", question: "To decide" };
 const COLUMNS = ["user-column", "value-column", "second-column", "time-column", "trait-column"];
 
 export function loader(loaded) {
