@@ -341,7 +341,10 @@ def backward(model: MarkovModel, said: Sequence[Says]) -> Iterator[tuple[int, Fl
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """A chain of order 1 as full tables: the distribution of the first state (S,), and a row a state (S, S)."""
+    """A chain of order 1 as full tables: the distribution of the first state (S,), and a row a state (S, S).
+
+    Several as one have an axis more in front.
+    """
 
     first: Floats
     rows: Floats
@@ -349,7 +352,11 @@ class Chain:
     @property
     def n(self) -> int:
         """How many states there are."""
-        return int(self.first.size)
+        return int(self.first.shape[-1])
+
+    def part(self, chosen: slice) -> Chain:
+        """Some of several."""
+        return Chain(self.first[chosen], self.rows[chosen])
 
     @classmethod
     def uniform(cls, n: int) -> Chain:
@@ -397,19 +404,20 @@ class Walk:
         self.said = [evidence.says(places[:now], lengths[:now], t, self.shown) for t, now in enumerate(going)]
 
     def forward(self, chain: Chain, keep: bool = True) -> Floats:
-        """log Pr(releases) a user; keeps the distributions for the way back."""
+        """log Pr(releases) a user, (U,) or under several chains (G, U); keeps the distributions for the way back."""
         self.chain, self.distributions, self.scales = chain, list[Floats](), list[Floats]()
-        log, begun = np.zeros(self.lengths.size), np.zeros((self.lengths.size, self.cases, chain.n))
-        begun[:, 0] = chain.first
-        joint = (self.said[0].onward(begun) * self.said[0].rows).reshape(self.lengths.size, -1)
+        several, users = chain.first.shape[:-1], self.lengths.size
+        log, begun = np.zeros((*several, users)), np.zeros((*several, users, self.cases, chain.n))
+        begun[..., 0, :] = chain.first[..., None, :]
+        joint = (self.said[0].onward(begun) * self.said[0].rows).reshape(*several, users, -1)
         with np.errstate(divide="ignore", invalid="ignore"):
             for t, says in enumerate(self.said):
-                joint = self._onward(joint[: len(says)], says) if t else joint
-                scale = joint.sum(1)
-                joint /= scale[:, None]
+                joint = self._onward(joint[..., : len(says), :], says) if t else joint
+                scale = joint.sum(-1)
+                joint /= scale[..., None]
                 if not (scale > 0).all():
                     raise InputError(IMPOSSIBLE)
-                log[: scale.size] += np.log(scale)
+                log[..., : len(says)] += np.log(scale)
                 if keep:
                     self.distributions.append(joint)
                     self.scales.append(scale)
@@ -430,33 +438,40 @@ class Walk:
         first = (self.distributions[0] * later).reshape(users, cases, n).sum(1)
         return first if apart else first.sum(0), moves
 
-    def sample(self, generator: np.random.Generator) -> Ints:
-        """One truth for each stream, (U, T), drawn backward; what lies past its end is not to be read."""
-        cases, n, towards = self.cases, self.chain.n, np.ascontiguousarray(self.chain.rows.T)
-        truth = np.zeros((self.lengths.size, len(self.said)), np.int64)
-        after, case = 0, np.zeros((0, 1), np.int64)  # streams that go on, and their case
-        for t in range(len(self.distributions) - 1, -1, -1):
-            running = self.distributions[t].copy()
+    def sample(self, generator: np.random.Generator, each: int) -> Ints:
+        """So many truths for each stream under each of the several chains, drawn backward: (T, each, G, U).
+
+        All go side by side, for a step of few rows takes little less than one of many. What lies past the end of a
+        stream is not to be read.
+        """
+        cases, (chains, n), users = self.cases, self.chain.first.shape, self.lengths.size
+        towards = np.ascontiguousarray(self.chain.rows.transpose(0, 2, 1)).reshape(-1, n)
+        truth, number = np.zeros((len(self.said), each, chains, users), np.int64), n * np.arange(chains)[:, None]
+        after, case = 0, np.zeros((each, chains, 0), np.int64)  # streams that go on, and their case
+        for t in range(len(self.said) - 1, -1, -1):
+            now = self.distributions[t].reshape(chains, -1, cases, n)
+            running = np.tile(now, (each, 1, 1, 1, 1))
             if after:
-                ahead, following = running[:after].reshape(after, cases, n), truth[:after, t + 1]
-                ahead *= np.take(towards, following, axis=0)[:, None]
+                ahead, following = running[:, :, :after], truth[t + 1, :, :, :after]
+                ahead *= np.take(towards, following + number, axis=0)[..., None, :]
                 links = self.said[t + 1].links
                 if links is not None and self.joins is not None:
                     symbol = self.shown[following, None]
-                    ahead *= self.joins[links[:, None], np.arange(cases), case[:after], symbol][:, :, None]
+                    ahead *= self.joins[links[:, None], np.arange(cases), case[..., None], symbol][..., None]
+            flat, after = running.reshape(-1, cases * n), now.shape[1]
             for k in range(1, cases * n):  # many times sooner than a sum along short rows
-                running[:, k] += running[:, k - 1]
-            after = len(running)
-            uniform = generator.random(len(truth))[:after] * running[:, -1]
-            running[:, -1] = np.inf
-            chosen = (running > uniform[:, None]).argmax(1)
-            case, truth[:after, t] = chosen[:, None] // n, chosen % n
+                flat[:, k] += flat[:, k - 1]
+            uniform = generator.random(len(flat)) * flat[:, -1]
+            flat[:, -1] = np.inf
+            chosen = (flat > uniform[:, None]).argmax(1).reshape(each, chains, after)
+            case, truth[t, :, :, :after] = np.divmod(chosen, n) if cases > 1 else (case, chosen)
         return truth
 
     def _onward(self, distribution: Floats, says: Says) -> Floats:
         """The distribution one move on, times what the event there says."""
-        moved = (distribution.reshape(-1, self.chain.n) @ self.chain.rows).reshape(len(says), -1, self.chain.n)
-        return (says.onward(moved) * says.rows).reshape(len(says), -1)
+        n, several = self.chain.n, self.chain.first.shape[:-1]
+        moved = (distribution.reshape(*several, -1, n) @ self.chain.rows).reshape(*several, len(says), -1, n)
+        return (says.onward(moved) * says.rows).reshape(*several, len(says), -1)
 
     def _pull(self, value: Floats) -> Floats:
         """What comes with an event, by the state before it."""

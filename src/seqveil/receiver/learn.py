@@ -316,8 +316,8 @@ def _pushed(chain: Chain, plain: Chain, push: float) -> Chain:
     return Chain(*(distribution(old * (new / old) ** push, FLOOR) for old, new in both))
 
 
-def posterior(chain: Chain, evidence: Evidence, strength: float, many: int, seed: int = 0) -> list[Chain]:
-    """Chains drawn from the posterior around its top, as tables.
+def posterior(chain: Chain, evidence: Evidence, strength: float, many: int) -> Chain:
+    """So many chains drawn from the posterior around its top.
 
     Reference: Louis, *Finding the observed information matrix when using the EM algorithm*, JRSS B 1982.
 
@@ -331,11 +331,9 @@ def posterior(chain: Chain, evidence: Evidence, strength: float, many: int, seed
     information = scores.T @ scores
     information[np.diag_indices_from(information)] += max(strength, LEAST) * np.append(chain.rows, chain.first)
     root = np.linalg.cholesky(information)
-    numbers = np.random.default_rng(seed).standard_normal((len(root), many))
-    parts = (np.split(move, [chain.rows.size]) for move in np.linalg.solve(root.T, numbers).T)
-    return [
-        Chain(_moved(chain.first, first), _moved(chain.rows, rows.reshape(chain.rows.shape))) for rows, first in parts
-    ]
+    numbers = np.random.default_rng(0).standard_normal((len(root), many))
+    rows, first = np.split(np.linalg.solve(root.T, numbers).T, [chain.rows.size], axis=1)
+    return Chain(_moved(chain.first, first), _moved(chain.rows, rows.reshape(many, *chain.rows.shape)))
 
 
 def _moved(distribution: Floats, move: Floats) -> Floats:

@@ -16,8 +16,9 @@ release, and an interval is what all but the outermost of them have in common.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import NormalDist
 from typing import Any
 
@@ -30,12 +31,14 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.engine.blocks import Made
 from seqveil.engine.stream import Rows, Terms
-from seqveil.receiver.evidence import Chain, Evidence, Walk
+from seqveil.receiver.evidence import Chain, Evidence
 from seqveil.receiver.inversion import Indicators, dwell, histogram, indicators, transitions
 from seqveil.receiver.learn import mode, posterior
 
 DRAWN = 100  # truths drawn where releases cannot be inverted
 EACH = 2  # of them are drawn under one learned chain: following the releases takes most of the time
+ROOM = 1 << 24  # numbers that are held of a block of streams under several chains
+BESIDE = 2_000  # streams under one chain each that go side by side: of more, a step no longer fits the cache
 STRENGTH = 2.0  # pseudo-moves a row that the model of the release counts for
 LONGEST = 60  # symbols up to which a chain is learned with its uncertainty
 MOST_STATES = 2000  # states of a model up to which truths are drawn under it
@@ -222,32 +225,43 @@ def _interval(value: Floats, variance: Floats, z: float, least: float, most: flo
 
 
 class _Draws:
-    """Counts in each of S drawn truths."""
+    """Counts in truths drawn so many times `each` under so many `chains`."""
 
-    def __init__(self, window: Ints, n: int) -> None:
+    def __init__(self, window: Ints, n: int, each: int, chains: int) -> None:
         """`window` (E,) numbers the windows of all events, in user order."""
         self.window, self.size = window, np.bincount(window).astype(np.float64)
-        self.histogram = np.zeros((DRAWN, self.size.size, n))
-        self.transitions = np.zeros((DRAWN, n, n))
-        self.squares = np.zeros(n)  # Σ over events of the squared share of the truths that have the symbol there
+        self.histograms = np.zeros((each, chains, self.size.size, n))
+        self.moves = np.zeros((each, chains, n, n))
+        self.twice = np.zeros(n)  # how often two truths that were drawn apart have the symbol at the same event
 
-    def count(self, truths: Iterable[Ints], events: Ints, lengths: Ints) -> None:
-        """Count what is within a block of streams, in all truths of it."""
-        (_, windows, n), inside = self.histogram.shape, np.arange(events.shape[1]) < lengths[:, None]
-        window, often = self.window[events] * n, np.zeros((int(inside.sum()), n))
-        for number, truth in enumerate(truths):
-            seen = np.bincount((window + truth)[inside], minlength=windows * n)
-            self.histogram[number] += seen.reshape(windows, n)
-            moved = np.bincount((truth[:, :-1] * n + truth[:, 1:])[inside[:, 1:]], minlength=n * n)
-            self.transitions[number] += moved.reshape(n, n)
-            often[np.arange(len(often)), truth[inside]] += 1
-        self.squares += ((often / DRAWN) ** 2).sum(0)
+    def count(self, truth: Ints, at: tuple[slice, slice], events: Ints, lengths: Ints) -> None:
+        """Count what is within a block of streams, in some of its truths, (T, each, chains, U)."""
+        (steps, each, chains, users), (windows, n) = truth.shape, self.histograms.shape[2:]
+        many, truth = each * chains, truth.reshape(steps, each * chains, users)
+        inside = np.broadcast_to((np.arange(steps)[:, None] < lengths)[:, None], truth.shape)
+        number, window = np.arange(many)[:, None], self.window[events.T][:, None]
+        seen = np.bincount(((number * windows + window) * n + truth)[inside], minlength=many * windows * n)
+        self.histograms[at] += seen.reshape(each, chains, windows, n)
+        moved = np.bincount(((number * n + truth[:-1]) * n + truth[1:])[inside[1:]], minlength=many * n * n)
+        self.moves[at] += moved.reshape(each, chains, n, n)
+        same = (truth == np.roll(truth, 1, axis=1)) & inside  # neighbours are of different chains, if there are several
+        self.twice += np.bincount(truth[same], minlength=n)
+
+    @property
+    def histogram(self) -> Floats:
+        """Counts in each window, (S, W, n)."""
+        return self.histograms.reshape(-1, *self.histograms.shape[2:])
+
+    @property
+    def transitions(self) -> Floats:
+        """Counts of each transition, (S, n, n)."""
+        return self.moves.reshape(-1, *self.moves.shape[2:])
 
     @property
     def disclosed(self) -> Floats:
         """The mean probability of a symbol at the events where it is the truth, (n,): 1 where the releases say it."""
-        events = self.histogram.sum(1).mean(0)
-        return np.asarray(self.squares / np.where(events > 0, events, np.nan))
+        events = self.histogram.sum((0, 1))
+        return np.asarray(self.twice / np.where(events > 0, events, np.nan))
 
     def estimates(self, evidence: Evidence, z: float, spread: Spread) -> Parts:
         """What the drawn truths have in common, and how far they differ."""
@@ -272,7 +286,8 @@ def _drawn(model: MarkovModel, evidence: Evidence, window: Ints, under_model: bo
                 f"counts under the model take at most {MOST_STATES} states, the model has {model.size}; decode "
                 "them into a histogram instead, or use method learned"
             )
-        chains, newest = [Chain(model.states.initial, model.advance(np.eye(model.size)))], model.states.newest
+        chains = Chain(model.states.initial[None], model.advance(np.eye(model.size))[None])
+        newest, each = model.states.newest, DRAWN
     else:
         if model.n > LONGEST:
             raise InputError(
@@ -282,19 +297,24 @@ def _drawn(model: MarkovModel, evidence: Evidence, window: Ints, under_model: bo
         centre = Chain.of(model)
         centre = Chain(*(0.99 * part + 0.01 / model.n for part in (centre.first, centre.rows)))  # rules nothing out
         top = mode(evidence, centre, STRENGTH)[0].chain
-        chains, newest = posterior(top, evidence, STRENGTH, -(-DRAWN // EACH)), np.arange(model.n)
-    found, generator = _Draws(window, model.n), np.random.default_rng(0)
-
-    def truths(walk: Walk) -> Iterator[Ints]:
-        """True streams drawn given the releases, as many from each chain."""
-        for number, chain in enumerate(chains):
-            walk.forward(chain)
-            for _ in range(number, DRAWN, len(chains)):
-                yield newest[walk.sample(generator)]
-
+        chains, newest, each = posterior(top, evidence, STRENGTH, DRAWN // EACH), np.arange(model.n), EACH
+    found, generator = _Draws(window, model.n, each, len(chains.first)), np.random.default_rng(0)
     for walk in evidence.blocks(newest=newest):
-        found.count(truths(walk), walk.places, walk.lengths)
+        users, events = walk.places.shape
+        room = ROOM // max(users * events * walk.cases * chains.n, model.n**2)
+        at_once = max(2, min(room, BESIDE // users))
+        for some in _parts(len(chains.first), at_once):
+            walk.forward(chains.part(some))
+            for draws in _parts(each, max(1, at_once // (some.stop - some.start))):
+                truth = newest[walk.sample(generator, draws.stop - draws.start)]
+                found.count(truth, (draws, some), walk.places, walk.lengths)
     return found
+
+
+def _parts(whole: int, most: int) -> list[slice]:
+    """So many in parts of like size, of so many at most."""
+    ends = np.linspace(0, whole, -(-whole // most) + 1).astype(np.int64).tolist()
+    return [slice(begin, end) for begin, end in pairwise(ends)]
 
 
 def _spread(drawn: Floats, z: float, least: float, most: float | Floats) -> Estimate:
