@@ -23,12 +23,9 @@ from seqveil.interfaces.files import writing
 from seqveil.interfaces.files.events import Events, Progress, ValueType, read_events, symbol_events
 from seqveil.interfaces.files.fit import MOST_NUMBERS, ColumnWords, answers_of
 from seqveil.interfaces.files.ordering import DECIMAL
-from seqveil.interfaces.files.receive import evidence_of
 from seqveil.interfaces.files.received import paired
-from seqveil.interfaces.files.received import received as received_rows
 from seqveil.interfaces.files.table import FilePath, as_polars, chain_of
 from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT, Meta, ReleasedRows
-from seqveil.receiver.evidence import Evidence
 
 SYMBOLS = 5  # the most frequent ones, of which single events are attacked where no secret is named
 SPLITS = 3
@@ -46,7 +43,6 @@ def attack(
     model: MarkovModel | FilePath | None = None,
     secrets: Secret | Sequence[Secret] = (),
     epsilon: float | None = None,
-    with_model: Mapping[str, MarkovModel | FilePath] | None = None,
     meta: Any = None,
     splits: int = SPLITS,
     seed: int = 0,
@@ -64,8 +60,6 @@ def attack(
         model: gives the alphabet where no side file does; no classifier uses its chain.
         secrets: what to attack; by default what the release promised to keep, else single events of frequent values.
         epsilon: what was promised about them, where that is not what they and the release say.
-        with_model: models of Bayes attackers by name, fitted to other people than those of the release; `model` must be
-            the one that the release was made with.
         meta: `ReleasedRows.meta`, or the path of a side file, where `released` has none with it.
         splits: how often people are split anew, from this seed on; the splits share the false-alarm rate.
         seed: splits the people.
@@ -83,8 +77,6 @@ def attack(
     found = writing.load_meta(rows, meta)
     chain = None if model is None else chain_of(model)
     names = _reading(found, chain).but(**columns)
-    others = {name: chain_of(other) for name, other in (with_model or {}).items()}
-    evidence = _evidence(rows, chain, others, found, names)
     people = read_people(rows, raw, chain, found, names, progress, missing)
     wanted = [secrets] if isinstance(secrets, Secret) else list(secrets)
     chosen = wanted or people.secrets or people.events()
@@ -99,9 +91,8 @@ def attack(
             found_out = attack_trait(people.releases, answers, size, promised, about=about(secret), **plan)
         else:
             skipped = people.before_window(secret) if secret.follows_clock else None
-            known: dict[str, Any] = {"skipped": skipped, "models": others, "evidence": evidence}
             over = secret.over(people.alphabet)
-            found_out = attack_secret(people.releases, people.truth, over, promised, **known, **plan)
+            found_out = attack_secret(people.releases, people.truth, over, promised, skipped=skipped, **plan)
         findings.append(found_out)
     return Findings(tuple(findings))
 
@@ -187,32 +178,6 @@ def _answers(released: Rows, truth: Rows, reading: Reading, name: str) -> list[s
     kind: ValueType = "number" if len(reading.value_columns) == 2 else "text"
     people = read_events(released, reading, kind, holes="any").people[0]
     return [found.get(str(user)) for user in people]
-
-
-def _evidence(
-    released: Rows,
-    model: MarkovModel | None,
-    others: Mapping[str, MarkovModel],
-    meta: Meta | None,
-    reading: Reading,
-) -> Evidence | None:
-    """What each release tells of the truth, for Bayes attackers; people in the order of the file."""
-    if not others:
-        return None
-    if model is None:
-        raise InputError("a Bayes attacker weighs each release by how it was made; pass the release's own model")
-    for name, other in others.items():
-        if other.alphabet.strict.fingerprint() != model.alphabet.strict.fingerprint():
-            raise ModelError(
-                f"{name} is about other values than the release; fit it with the alphabet of the release's model"
-            )
-    received = received_rows(released, model, None, meta, **reading.to_dict())
-    terms = received.setting
-    if terms.in_batches or terms.budget.seconds is not None:
-        raise InputError(
-            "a Bayes attacker weighs single events, without batches or a budget per seconds; leave other models out"
-        )
-    return evidence_of(received)
 
 
 def _alphabet(released: Events, raw: Events) -> Symbols:

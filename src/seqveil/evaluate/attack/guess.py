@@ -13,13 +13,11 @@ from seqveil.core import words
 from seqveil.core.bulk import places_within
 from seqveil.core.errors import InputError, needs_extra
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.model import MarkovModel
 from seqveil.core.secrets.declared import Compiled
-from seqveil.evaluate.attack.attackers import Attackers, beliefs, classifiers
+from seqveil.evaluate.attack.attackers import Attackers, classifiers
 from seqveil.evaluate.attack.bounds import AttackSample, Flags, Ratio, Sides, is_noticed, noticeable, times_needed
 from seqveil.evaluate.attack.features import Windows, features
 from seqveil.evaluate.attack.finding import AttackerGuess, Finding, Verdict
-from seqveil.receiver.evidence import Evidence
 
 FALSE_ALARM = 0.05
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5)  # of the windows: how many a guess may single out
@@ -37,8 +35,6 @@ def attack_secret(
     *,
     times: Sequence[Floats] | None = None,
     skipped: Ints | None = None,
-    models: Mapping[str, MarkovModel] | None = None,
-    evidence: Evidence | None = None,
     seeds: tuple[int, ...] = (0,),
     **more: Any,
 ) -> Finding:
@@ -49,12 +45,9 @@ def attack_secret(
         attacked.
     times: when the releases were made, in seconds, where that is known to the attacker.
     skipped: events of each person before the first window, where windows follow the clock.
-    models: models of Bayes attackers by name, fitted to other people; they need `evidence`, what each release tells of
-        the truth, people numbered as in `releases`.
     seeds, more: as in `attack_labels`.
     """
     windows = windows_of(secret, truth, times, skipped, seeds[0])
-    held = beliefs(models or {}, evidence, secret, windows)
     values = secret.automaton.values
     named = {"the secret": 1} if values == 2 else {f"combination {value}": value for value in range(values)}
     return attack_labels(
@@ -65,7 +58,6 @@ def attack_secret(
         sides=secret.secret.sides,
         owners=windows.owners,
         numbers=windows.numbers,
-        scores={name: held[value] for name, value in named.items()},
         seeds=seeds,
         **more,
     )
@@ -162,7 +154,6 @@ def attack_labels(
     sides: Sides = "both",
     owners: Ints | None = None,
     numbers: Ints | None = None,
-    scores: Mapping[str, Mapping[str, Floats]] | None = None,
     seeds: tuple[int, ...] = (0,),
     false_alarm: float = FALSE_ALARM,
     attackers: Attackers | None = None,
@@ -173,7 +164,6 @@ def attack_labels(
     sides: "up" where only growing suspicion was promised.
     owners: whose each window is; by default every window is another person's.
     numbers: the place of each window in its stream; those of one number are compared with one another.
-    scores: further attackers that need no training, one number a window, by label and name.
     seeds: each splits the people and makes the classifiers anew; several share the false-alarm rate.
     attackers: makers of classifiers in scikit-learn's manner, by name; by default those of `classifiers`.
     working: called with the share of the work that is done, whenever a classifier is about to learn.
@@ -195,7 +185,7 @@ def attack_labels(
     with threadpool_limits(1):  # threads gain nothing with so few people, and wait for one another on a busy machine
         shares = (part_of(working, number, len(seeds)) for number in range(len(seeds)))
         every = zip(seeds, shares, strict=True)
-        rules = [_pick(found, usable, sides, rate, scores or {}, seed, attackers, share) for seed, share in every]
+        rules = [_pick(found, usable, sides, rate, seed, attackers, share) for seed, share in every]
     scored = [rule.scored() for rule in rules]
     lows = [max(ratio.low(rate), 0.0) for _, ratio in scored]
     best = int(np.argmax(lows))  # the first of several, so that an earlier seed wins
@@ -251,7 +241,6 @@ def _pick(
     samples: Mapping[str, AttackSample],
     sides: Sides,
     rate: float,
-    ready: Mapping[str, Mapping[str, Floats]],
     seed: int,
     attackers: Attackers | None,
     working: Callable[[float], None],
@@ -269,7 +258,7 @@ def _pick(
             working(learned_before / (len(samples) * len(makers)))
             learned_before += 1
             trained[name] = _trained(make, found, sample, learned, ~half, seed)
-        for name, score in {**trained, **ready.get(target, {})}.items():
+        for name, score in trained.items():
             for up in (True,) if sides == "up" else (True, False):
                 for threshold in _thresholds(score[learned], up):
                     rule = _Rule(name, target, up, threshold, score[~half], held)
