@@ -66,7 +66,7 @@ def test_expected_counts_are_those_of_all_sequences(seed, cases):
     np.testing.assert_allclose(found.moves, sum(moves), atol=1e-10)
     np.testing.assert_allclose(found.log_likelihood, sum(logs), atol=1e-9)
     np.testing.assert_allclose(sorted(likelihoods(evidence, chain)), sorted(logs), atol=1e-9)
-    apart = by_user(evidence, chain)
+    apart = [np.concatenate(parts) for parts in zip(*by_user(evidence, chain), strict=True)]
     np.testing.assert_allclose(apart[0].sum(0), sum(firsts), atol=1e-10)
     np.testing.assert_allclose(sorted(apart[1].reshape(len(logs), -1)[:, 0]), sorted(m[0, 0] for m in moves), atol=1e-9)
 

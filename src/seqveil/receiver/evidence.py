@@ -39,6 +39,7 @@ SETTLED = 30  # steps after which people are held to be where they usually are
 BLOCK = 1 << 20  # numbers of one block's forward distributions
 KEPT = 1 << 24  # numbers of likelihoods up to which they are laid out once for all rounds
 PRODUCT = 1 << 18  # multiplications of one product: larger ones are spread over threads, which costs more than it gains
+FEW_ROWS = 500  # of which sums are sooner row by row than column by column
 WORTH_IT = 64  # streams of a block: where products would hold fewer, they are as large as they come
 
 
@@ -132,11 +133,11 @@ class Evidence:
         """All streams, kept for round after round."""
         return list(self.blocks())
 
-    def blocks(self, times: int = 1, newest: Ints | None = None) -> Iterator[Walk]:
-        """All streams, a block at a time, of each of which so many times its distributions are held."""
+    def blocks(self, newest: Ints | None = None) -> Iterator[Walk]:
+        """All streams, a block at a time."""
         states = self.n if newest is None else newest.size
         together = PRODUCT // (self.cases * states**2)
-        numbers = max(1, BLOCK // (states * self.cases * times))
+        numbers = max(1, BLOCK // (states * self.cases))
         for places, lengths in self.layout.blocks(numbers, together if together >= WORTH_IT else ANY):
             yield Walk(self, places, lengths, newest)
 
@@ -288,7 +289,9 @@ class Says:
         """Streams whose case may change at the event, those of one join together; the states that may, and the join."""
         if self.links is None or self.joins is None or self.shown is None or not self.links.any():
             return []
-        kinds, found = np.unique(self.links).tolist(), []
+        kinds, found = self.links[:1].tolist(), []
+        if (self.links != kinds[0]).any():
+            kinds = np.unique(self.links).tolist()
         for kind in filter(None, kinds):  # the first leaves all as it is
             join = self.joins[kind][..., self.shown]
             changed = np.flatnonzero((join != np.eye(len(join))[:, :, None]).any((0, 1)))
@@ -431,8 +434,8 @@ class Walk:
             going = len(after)
             before = self.distributions[at][:going]
             if apart:
-                pair = (part.reshape(going, cases, n) for part in (before, after))
-                moves[:going] += np.einsum("ukx,ukz->uxz", *pair)
+                by_case = before.reshape(going, cases, n).transpose(0, 2, 1)
+                moves[:going] += by_case @ after.reshape(going, cases, n)
             else:
                 moves += before.reshape(-1, n).T @ after.reshape(-1, n)
         first = (self.distributions[0] * later).reshape(users, cases, n).sum(1)
@@ -459,8 +462,11 @@ class Walk:
                     symbol = self.shown[following, None]
                     ahead *= self.joins[links[:, None], np.arange(cases), case[..., None], symbol][..., None]
             flat, after = running.reshape(-1, cases * n), now.shape[1]
-            for k in range(1, cases * n):  # many times sooner than a sum along short rows
-                flat[:, k] += flat[:, k - 1]
+            if len(flat) < FEW_ROWS:
+                np.cumsum(flat, axis=1, out=flat)
+            else:
+                for k in range(1, cases * n):  # many times sooner than a sum along each of many short rows
+                    flat[:, k] += flat[:, k - 1]
             uniform = generator.random(len(flat)) * flat[:, -1]
             flat[:, -1] = np.inf
             chosen = (flat > uniform[:, None]).argmax(1).reshape(each, chains, after)
@@ -510,23 +516,18 @@ def likelihoods(evidence: Evidence, chain: Chain) -> Floats:
     return np.concatenate([walk.forward(chain, keep=False) for walk in _walks(evidence, chain)])
 
 
-def by_user(evidence: Evidence, chain: Chain) -> tuple[Floats, Floats]:
-    """Expected counts user by user, long streams first: firsts (U, n) and moves (U, n, n)."""
-    firsts, moves = list[Floats](), list[Floats]()
-    for walk in _walks(evidence, chain, chain.n):
+def by_user(evidence: Evidence, chain: Chain) -> Iterator[tuple[Floats, Floats]]:
+    """Expected counts user by user, firsts (U, n) and moves (U, n, n), of one block of users after another."""
+    for walk in _walks(evidence, chain):
         walk.forward(chain)
         first, moved = walk.counts(apart=True)
-        firsts.append(first)
-        moves.append(moved * chain.rows)
-    return np.concatenate(firsts), np.concatenate(moves)
+        yield first, moved * chain.rows
 
 
-def _walks(evidence: Evidence, chain: Chain, times: int = 1) -> Iterable[Walk]:
+def _walks(evidence: Evidence, chain: Chain) -> Iterable[Walk]:
     """All streams, a block at a time; evidence over other symbols, and none at all, is refused."""
     if evidence.n != chain.n:
         raise InputError(f"expected evidence over {chain.n} symbols, got {evidence.n}")
     if not evidence.events:
         raise InputError("there is nothing to learn from: the evidence holds no events")
-    if times == 1 and evidence.events * evidence.cases * evidence.n <= KEPT:
-        return evidence.walks
-    return evidence.blocks(times)
+    return evidence.walks if evidence.events * evidence.cases * evidence.n <= KEPT else evidence.blocks()

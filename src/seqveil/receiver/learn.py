@@ -325,11 +325,11 @@ def posterior(chain: Chain, evidence: Evidence, strength: float, many: int) -> C
     strength · P_s P_sᵀ is added to the block of each row, these directions have some, so that A has a root, and what is
     drawn in all others stays as it was: A does not see the common part of θ_s, and the addition sees P_sᵀ θ_s alone.
     """
-    firsts, moves = by_user(evidence, chain)
-    scores = (moves - moves.sum(2, keepdims=True) * chain.rows).reshape(len(moves), -1)
-    scores = np.concatenate([scores, firsts - chain.first], axis=1)
-    information = scores.T @ scores
-    information[np.diag_indices_from(information)] += max(strength, LEAST) * np.append(chain.rows, chain.first)
+    information = np.diag(max(strength, LEAST) * np.append(chain.rows, chain.first))
+    for firsts, moves in by_user(evidence, chain):
+        scores = (moves - moves.sum(2, keepdims=True) * chain.rows).reshape(len(moves), -1)
+        scores = np.concatenate([scores, firsts - chain.first], axis=1)
+        information += scores.T @ scores
     root = np.linalg.cholesky(information)
     numbers = np.random.default_rng(0).standard_normal((len(root), many))
     rows, first = np.split(np.linalg.solve(root.T, numbers).T, [chain.rows.size], axis=1)

@@ -15,7 +15,6 @@ release, and an interval is what all but the outermost of them have in common.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -23,7 +22,6 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seqveil.core.bulk import numbered, places_within
 from seqveil.core.errors import InputError
@@ -32,10 +30,10 @@ from seqveil.core.model import MarkovModel
 from seqveil.engine.blocks import Made
 from seqveil.engine.stream import Rows, Terms
 from seqveil.receiver.evidence import Chain, Evidence
-from seqveil.receiver.inversion import Indicators, dwell, histogram, indicators, transitions
+from seqveil.receiver.inversion import Indicators, histogram, indicators, transitions
 from seqveil.receiver.learn import mode, posterior
 
-DRAWN = 100  # truths drawn where releases cannot be inverted
+DRAWN = 60  # truths drawn where releases cannot be inverted
 EACH = 2  # of them are drawn under one learned chain: following the releases takes most of the time
 ROOM = 1 << 24  # numbers that are held of a block of streams under several chains
 BESIDE = 2_000  # streams under one chain each that go side by side: of more, a step no longer fits the cache
@@ -59,17 +57,6 @@ class Estimate:
     high: Floats
 
 
-@dataclass(frozen=True)
-class TopSymbol:
-    """One of the most frequent symbols: its share, and whether it is among them for sure, all symbols together."""
-
-    code: int
-    share: float
-    low: float
-    high: float
-    sure: bool
-
-
 @dataclass(frozen=True, eq=False)
 class Summary:
     """What the releases say about these streams. Counts are of the streams themselves, not of a wider population."""
@@ -83,9 +70,6 @@ class Summary:
     over_time: Estimate  # (W, n) the same in each window
     in_window: Ints  # (W,) events there are in each window: public
     transitions: Estimate  # (n, n) how often each symbol followed each
-    dwell: Estimate  # (n,) mean length of a symbol's runs
-    top: tuple[TopSymbol, ...]
-    maybe_top: tuple[int, ...]  # codes that may be among the top as well
     disclosed: Floats | None = None  # (n,) of "guarded" releases: mean probability of a symbol where it is the truth
 
     @property
@@ -94,25 +78,26 @@ class Summary:
         return () if self.disclosed is None else tuple(np.flatnonzero(self.disclosed < ENOUGH).tolist())
 
     def known(self, intervals: bool) -> Summary:
-        """What may be said of it; without `intervals` the estimates alone, and no symbol is surely on top.
+        """What may be said of it; without `intervals` the estimates alone.
 
         Under the model, or without intervals, a symbol that guarded releases hardly reveal has no estimate (NaN): it
         would be the model's guess. Its interval holds everything that is possible.
         """
         learned = intervals and self.method != "model"  # by an interval that no model narrows
         gone = np.isin(np.arange(self.histogram.value.size), () if learned else self.undisclosed)
-        most: dict[str, Any] = {"histogram": self.events, "over_time": self.in_window[:, None], "dwell": math.inf}
-        most["transitions"], found = self.events - self.users, dict[str, Any]()
+        most: dict[str, Any] = {
+            "histogram": self.events,
+            "over_time": self.in_window[:, None],
+            "transitions": self.events - self.users,
+        }
+        found = dict[str, Any]()
         for name, highest in most.items():
-            was, least = getattr(self, name), float(name == "dwell")
+            was = getattr(self, name)
             unknown = gone[:, None] | gone if name == "transitions" else np.broadcast_to(gone, was.value.shape)
-            ends = np.where(unknown, least, was.low), np.where(unknown, highest, was.high)
             value, error = np.where(unknown, np.nan, was.value), np.where(unknown, np.nan, was.error)
+            ends = np.where(unknown, 0.0, was.low), np.where(unknown, highest, was.high)
             nothing = np.full(value.shape, np.nan)
             found[name] = Estimate(value, error, *ends) if intervals else Estimate(value, nothing, nothing, nothing)
-        if not intervals:
-            top = (replace(one, low=math.nan, high=math.nan, sure=False) for one in self.top if not gone[one.code])
-            found |= {"top": tuple(top), "maybe_top": ()}
         return replace(self, **found)
 
 
@@ -125,7 +110,6 @@ def summarise(
     *,
     confidence: float = 0.95,
     window: int | None = None,
-    top: int = 5,
     method: str = "auto",
     seen: Callable[[Rows, Made], None] | None = None,
 ) -> Summary:
@@ -160,8 +144,8 @@ def summarise(
         raise InputError('expected method "auto", "design", "learned" or "model"')
     if not 0.5 <= confidence < 1:
         raise InputError(f"expected a confidence from 0.5 up to 1, got {confidence}")
-    if (window is not None and window < 1) or top < 1:
-        raise InputError("expected a window and a number of top symbols of at least 1")
+    if window is not None and window < 1:
+        raise InputError(f"expected a window of at least 1 event, got {window}")
     index: dict[Hashable, int] = {}
     who = numbered(index, users)
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
@@ -184,11 +168,9 @@ def summarise(
         parts = drawn.estimates(evidence, z, _ranked if under_model else _spread)
         way = ("model", MODEL) if under_model else ("learned", LEARNED)
         disclosed = drawn.disclosed if setting.guards else None
-    histogram, over_time, transitions, dwell = parts
-    unknown = None if disclosed is None else disclosed < ENOUGH
-    leading, others = _top(histogram, codes.size, top, confidence, unknown)
+    histogram, over_time, transitions = parts
     about = (len(index), codes.size, confidence, *way)
-    return Summary(*about, histogram, over_time, np.bincount(slots), transitions, dwell, leading, others, disclosed)
+    return Summary(*about, histogram, over_time, np.bincount(slots), transitions, disclosed)
 
 
 NO_DESIGN = (
@@ -201,7 +183,7 @@ NO_DESIGN_GUARDED = (
 )
 
 
-Parts = tuple[Estimate, Estimate, Estimate, Estimate]  # histogram, over time, transitions, dwell
+Parts = tuple[Estimate, Estimate, Estimate]  # histogram, over time, transitions
 Spread = Callable[[Floats, float, float, float | Floats], Estimate]
 
 
@@ -209,12 +191,10 @@ def _design(found: Indicators, slots: Ints, z: float) -> Parts:
     counts, spread = histogram(found, slots, int(slots.max()) + 1)
     size = np.bincount(slots).astype(np.float64)
     moves, moved = transitions(found)
-    mean, low, high = dwell(found, z)
     return (
         _interval(counts.sum(0), spread.sum(0), z, 0.0, float(size.sum())),
         _interval(counts, spread, z, 0.0, size[:, None]),
         _interval(moves, moved, z, 0.0, float(len(found.follows()))),
-        Estimate(mean, (high - low) / (2 * z), low, high),
     )
 
 
@@ -266,12 +246,10 @@ class _Draws:
     def estimates(self, evidence: Evidence, z: float, spread: Spread) -> Parts:
         """What the drawn truths have in common, and how far they differ."""
         whole = self.histogram.sum(1)
-        runs = whole - np.diagonal(self.transitions, axis1=1, axis2=2)
         return (
             spread(whole, z, 0.0, float(evidence.events)),
             spread(self.histogram, z, 0.0, self.size[:, None]),
             spread(self.transitions, z, 0.0, float(evidence.events - evidence.people)),
-            spread(whole / np.where(runs > 0, runs, np.nan), z, 1.0, math.inf),
         )
 
 
@@ -318,8 +296,13 @@ def _parts(whole: int, most: int) -> list[slice]:
 
 
 def _spread(drawn: Floats, z: float, least: float, most: float | Floats) -> Estimate:
-    """Mean and interval of drawn values, (S, …), widened for there being so few chains behind them."""
-    return _interval(drawn.mean(0), drawn.var(0, ddof=1) * (1 + EACH / len(drawn)), z, least, most)
+    """Mean and interval of drawn values, (S, …), widened for there being so few chains behind them.
+
+    The last factor makes z the quantile of Student's t, up to terms of the order of 1/chains².
+    """
+    fewer = EACH / len(drawn)
+    wider = (1 + fewer) * (1 + (z**2 + 1) / 4 * fewer) ** 2
+    return _interval(drawn.mean(0), drawn.var(0, ddof=1) * wider, z, least, most)
 
 
 def _ranked(drawn: Floats, z: float, least: float, most: float | Floats) -> Estimate:
@@ -335,25 +318,4 @@ def _ranked(drawn: Floats, z: float, least: float, most: float | Floats) -> Esti
         low, high = np.minimum(ordered[outer - 1], found.value), np.maximum(ordered[-outer], found.value)
     else:  # further out than there are draws
         low, high = np.minimum(ordered[0], found.low), np.maximum(ordered[-1], found.high)
-    gone = np.isnan(found.value)
-    return replace(found, low=np.where(gone, np.nan, low), high=np.where(gone, np.nan, high))
-
-
-def _top(
-    histogram: Estimate, events: int, top: int, confidence: float, unknown: NDArray[np.bool_] | None
-) -> tuple[tuple[TopSymbol, ...], tuple[int, ...]]:
-    """The most frequent symbols; who is surely or maybe among them holds for all symbols at once (Bonferroni).
-
-    A symbol whose count the releases keep `unknown` is never ranked: where its interval allows it, it is maybe one.
-    """
-    value, n = histogram.value, histogram.value.size
-    wide = NormalDist().inv_cdf(1 - (1 - confidence) / (2 * n)) * histogram.error
-    low, high = value - wide, value + wide
-    sure = (high[None, :] >= low[:, None]).sum(1) - 1 < top  # of the others so many may be as frequent
-    maybe = (low[None, :] > high[:, None]).sum(1) < top
-    hidden = np.zeros(n, bool) if unknown is None else unknown
-    order = np.lexsort([-value, hidden]).tolist()
-    top = min(top, n - int(hidden.sum()))
-    share, least, most = (end / events for end in (value, histogram.low, histogram.high))
-    leading = (TopSymbol(x, float(share[x]), float(least[x]), float(most[x]), bool(sure[x])) for x in order[:top])
-    return tuple(leading), tuple(x for x in order[top:] if maybe[x])
+    return replace(found, low=low, high=high)
