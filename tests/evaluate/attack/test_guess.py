@@ -69,10 +69,9 @@ def test_a_promise_that_just_holds_is_called_broken_no_more_often_than_stated() 
         disclosed = np.where(rng.random(1500) < keep, secret, ~secret)
         score = disclosed + rng.random(1500) * 1e-3
         windows = {"owners": owners, "numbers": numbers}
-        seeds = (run, 1000 + run) if run % 2 else (run,)  # several splits share the rate
         found = attack.attack_labels(
             sparse.csr_array(score[:, None]), {"it": secret}, epsilon, **windows, about="", attackers=AS_SHOWN,
-            seeds=seeds, false_alarm=0.2,
+            seed=run, false_alarm=0.2,
         )  # fmt: skip
         alarms += found.verdict == "broken"
     assert alarms <= 70
@@ -107,9 +106,7 @@ def test_releases_that_reveal_nothing_are_not_refuted_and_too_few_people_decide_
     assert found.epsilon_at_least <= found.epsilon_estimate <= 0.5 < found.epsilon_noticeable <= 1.0
     few = attack.attack_secret(noise[:150], truth[:150], secret, 0.5)
     assert few.verdict == "not decided"
-    assert few.people_needed is not None
-    assert few.people_needed > 150
-    assert few.sentence.count("it would take about") == 1
+    assert few.epsilon_noticeable is None or few.epsilon_noticeable > 1.0
     tiny = attack.attack_secret(noise[:30], truth[:30], secret, 0.5)
     assert (tiny.verdict, tiny.guess) == ("not decided", None)
 
@@ -123,7 +120,7 @@ def test_an_estimate_above_the_promise_is_never_called_not_refuted() -> None:
         score = np.where(rng.random(count) < keep, secret, ~secret) + rng.random(count) * 1e-3
         seen, more = (
             sparse.csr_array(score[:, None]),
-            {"attackers": AS_SHOWN, "seeds": (run,)},
+            {"attackers": AS_SHOWN, "seed": run},
         )
         found = attack.attack_labels(seen, {"it": secret}, 1.0, about="it", **more)  # type: ignore[arg-type]
         assert found.epsilon_estimate is not None

@@ -28,8 +28,6 @@ from seqveil.interfaces.files.table import FilePath, as_polars, chain_of
 from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT, Meta, ReleasedRows
 
 SYMBOLS = 5  # the most frequent ones, of which single events are attacked where no secret is named
-SPLITS = 3
-
 MOST_NAMES = 10_000  # different values, where nothing but the files says which there are
 THE_MODEL = "the model, which says how they become symbols; pass {}"
 
@@ -44,7 +42,6 @@ def attack(
     secrets: Secret | Sequence[Secret] = (),
     epsilon: float | None = None,
     meta: Any = None,
-    splits: int = SPLITS,
     seed: int = 0,
     false_alarm: float = FALSE_ALARM,
     missing: OnMissing | None = None,
@@ -61,7 +58,6 @@ def attack(
         secrets: what to attack; by default what the release promised to keep, else single events of frequent values.
         epsilon: what was promised about them, where that is not what they and the release say.
         meta: `ReleasedRows.meta`, or the path of a side file, where `released` has none with it.
-        splits: how often people are split anew, from this seed on; the splits share the false-alarm rate.
         seed: splits the people.
         false_alarm: how likely a promise that holds may be called broken.
         missing: what was done with raw rows without a value, where neither model nor side file says so.
@@ -69,8 +65,6 @@ def attack(
         working: called with the share of the attack that is done, 0 to 1, once the files are read.
         columns: what they are called, where no side file says it.
     """
-    if splits < 1:
-        raise InputError(f"expected at least 1 split of the people, got {splits}")
     if isinstance(released, ReleasedRows):
         released, meta = released.frame, released.meta if meta is None else meta
     rows, raw = as_polars(released), as_polars(truth)
@@ -81,7 +75,7 @@ def attack(
     wanted = [secrets] if isinstance(secrets, Secret) else list(secrets)
     chosen = wanted or people.secrets or people.events()
     share = false_alarm / len(chosen)
-    plan: dict[str, Any] = {"seeds": tuple(range(seed, seed + splits)), "false_alarm": share, "times": people.times}
+    plan: dict[str, Any] = {"seed": seed, "false_alarm": share, "times": people.times}
     findings = list[Finding]()
     for secret in chosen:
         plan["working"] = part_of(working or (lambda share: None), len(findings), len(chosen))

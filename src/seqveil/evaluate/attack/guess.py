@@ -15,7 +15,7 @@ from seqveil.core.errors import InputError, needs_extra
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.secrets.declared import Compiled
 from seqveil.evaluate.attack.attackers import Attackers, classifiers
-from seqveil.evaluate.attack.bounds import AttackSample, Flags, Ratio, Sides, is_noticed, noticeable, times_needed
+from seqveil.evaluate.attack.bounds import AttackSample, Flags, Ratio, Sides, is_noticed, noticeable
 from seqveil.evaluate.attack.features import Windows, features
 from seqveil.evaluate.attack.finding import AttackerGuess, Finding, Verdict
 
@@ -35,7 +35,7 @@ def attack_secret(
     *,
     times: Sequence[Floats] | None = None,
     skipped: Ints | None = None,
-    seeds: tuple[int, ...] = (0,),
+    seed: int = 0,
     **more: Any,
 ) -> Finding:
     """Attack what was promised about a secret (`epsilon`; None where nothing was, and only the bound is wanted).
@@ -45,9 +45,9 @@ def attack_secret(
         attacked.
     times: when the releases were made, in seconds, where that is known to the attacker.
     skipped: events of each person before the first window, where windows follow the clock.
-    seeds, more: as in `attack_labels`.
+    seed, more: as in `attack_labels`.
     """
-    windows = windows_of(secret, truth, times, skipped, seeds[0])
+    windows = windows_of(secret, truth, times, skipped, seed)
     values = secret.automaton.values
     named = {"the secret": 1} if values == 2 else {f"combination {value}": value for value in range(values)}
     return attack_labels(
@@ -58,7 +58,7 @@ def attack_secret(
         sides=secret.secret.sides,
         owners=windows.owners,
         numbers=windows.numbers,
-        seeds=seeds,
+        seed=seed,
         **more,
     )
 
@@ -154,7 +154,7 @@ def attack_labels(
     sides: Sides = "both",
     owners: Ints | None = None,
     numbers: Ints | None = None,
-    seeds: tuple[int, ...] = (0,),
+    seed: int = 0,
     false_alarm: float = FALSE_ALARM,
     attackers: Attackers | None = None,
     working: Callable[[float], None] = lambda share: None,
@@ -164,45 +164,34 @@ def attack_labels(
     sides: "up" where only growing suspicion was promised.
     owners: whose each window is; by default every window is another person's.
     numbers: the place of each window in its stream; those of one number are compared with one another.
-    seeds: each splits the people and makes the classifiers anew; several share the false-alarm rate.
+    seed: splits the people, and is that of the classifiers.
     attackers: makers of classifiers in scikit-learn's manner, by name; by default those of `classifiers`.
     working: called with the share of the work that is done, whenever a classifier is about to learn.
     """
     if not 0 < false_alarm < 1:
         raise InputError(f"a false-alarm rate lies between 0 and 1; got {false_alarm:g}")
-    rows, rate = int(found.shape[0]), false_alarm / len(seeds)
+    rows = int(found.shape[0])
     whose = np.arange(rows) if owners is None else owners
     places = np.zeros(rows, np.int64) if numbers is None else numbers
     people = int(np.unique(whose).size)
     samples = {name: AttackSample(whose, places, flags) for name, flags in targets.items()}
     usable = {name: one for name, one in samples.items() if min(one.people_with()) >= 2 * FEWEST}
     if not usable:
-        rarest = max(min(one.people_with()) for one in samples.values())
-        needed = None if rarest == 0 else math.ceil(people * 2 * FEWEST / rarest)
-        return Finding(about, "not decided", epsilon, 0.0, None, None, people, rows, false_alarm, needed)
+        return Finding(about, "not decided", epsilon, 0.0, None, None, people, rows, false_alarm)
     with needs_extra("the attack", "attack"):
         from threadpoolctl import threadpool_limits  # comes with scikit-learn
     with threadpool_limits(1):  # threads gain nothing with so few people, and wait for one another on a busy machine
-        shares = (part_of(working, number, len(seeds)) for number in range(len(seeds)))
-        every = zip(seeds, shares, strict=True)
-        rules = [_pick(found, usable, sides, rate, seed, attackers, share) for seed, share in every]
-    scored = [rule.scored() for rule in rules]
-    lows = [max(ratio.low(rate), 0.0) for _, ratio in scored]
-    best = int(np.argmax(lows))  # the first of several, so that an earlier seed wins
-    (guess, ratio), low = scored[best], lows[best]
-    typical = sorted((one for _, one in scored), key=lambda one: one.estimate)[len(scored) // 2]
-    estimate = max(low, typical.estimate)
+        rule = _pick(found, usable, sides, false_alarm, seed, attackers, working)
+    guess, ratio = rule.scored()
+    low = max(ratio.low(false_alarm), 0.0)
+    estimate = max(low, ratio.estimate)
     if epsilon is None:
-        return Finding(about, "not decided", None, low, estimate, None, people, rows, false_alarm, None, guess)
-    above, someone = estimate > epsilon, guess.right + guess.wrong > 0
-    noticed = noticeable(ratio, epsilon, sides, rate) if someone else None
-    within = not above and someone and is_noticed(ratio, epsilon, 2 * epsilon, sides, rate)
+        return Finding(about, "not decided", None, low, estimate, None, people, rows, false_alarm, guess)
+    someone = guess.right + guess.wrong > 0
+    noticed = noticeable(ratio, epsilon, sides, false_alarm) if someone else None
+    within = estimate <= epsilon and someone and is_noticed(ratio, epsilon, 2 * epsilon, sides, false_alarm)
     verdict: Verdict = "broken" if low > epsilon else "not refuted" if within else "not decided"
-    needed = None
-    if verdict == "not decided" and (above or someone):
-        times = times_needed(typical if above else ratio, epsilon, sides, rate, above)  # by what the verdict lacks
-        needed = None if times is None else math.ceil(people * times)
-    return Finding(about, verdict, epsilon, low, estimate, noticed, people, rows, false_alarm, needed, guess)
+    return Finding(about, verdict, epsilon, low, estimate, noticed, people, rows, false_alarm, guess)
 
 
 def part_of(working: Callable[[float], None], number: int, parts: int) -> Callable[[float], None]:

@@ -21,8 +21,7 @@ def attack(
     ] = None,
     asked: o.SecretOptions,
     false_alarm: Annotated[float, o.option("P", "Highest probability of calling a kept promise broken.")] = 0.05,
-    splits: Annotated[int, o.option("N", "How many times the people are split.")] = 3,
-    seed: Annotated[int, o.option("N", "Seed of the first split.")] = 0,
+    seed: Annotated[int, o.option("N", "Splits the people.")] = 0,
     meta: o.Meta = None,
     json: o.Json = False,
 ) -> None:
@@ -31,7 +30,7 @@ def attack(
     Classifiers are trained on half of the people, whose true answers they see, to guess the secret in every window from
     all releases of the same person; they are scored on the other half. They use no model. The command prints a lower
     confidence bound on the effective ε for these people and a verdict: broken; not refuted, with the size of a leak
-    that would have been noticed; or not decided, with the number of people needed to decide.
+    that would have been noticed; or not decided.
 
     It reads the truth, so it is for those who hold the raw data. Run it before a stream goes live, on people who
     had no part in fitting the model. Exit code 1: a promise is broken.
@@ -48,7 +47,6 @@ def attack(
             secrets=asked.declared(),
             epsilon=asked.secret_epsilon,
             meta=meta,
-            splits=splits,
             seed=seed,
             false_alarm=false_alarm,
             progress=meter.advance,

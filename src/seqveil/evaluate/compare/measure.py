@@ -172,7 +172,7 @@ def _secrets(arena: Arena, way: Way, terms: Terms, trial: Trial) -> tuple[Secret
         if arena.attack:
             releases, rate = [trial.released[k] for k in range(len(arena.streams))], FALSE_ALARM / len(arena.secrets)
             over = secret.over(arena.model.alphabet)
-            found = attack_secret(releases, arena.streams, over, secret.epsilon, seeds=(arena.seed,), false_alarm=rate)
+            found = attack_secret(releases, arena.streams, over, secret.epsilon, seed=arena.seed, false_alarm=rate)
         figures.append(SecretFigures(secret.name, words.about(secret), secret.total, bound, most, found))
     return tuple(figures)
 
