@@ -165,13 +165,8 @@ class Evidence:
         Releases in batches are refused: the likelihood of a path joins several symbols, which this log has no place
         for. Release in blocks or one by one what shall be learned from.
 
-        Parameters:
-          setting: what they were made with.
-          users: whose each is, numbered from 0.
-          codes: what was released.
-          times: when, in seconds.
-          epsilons: of blocks, those of the record, which say where one was cut.
-          seen: gets the users of each round with their releases as an observer sees them.
+        Users are numbered from 0; of blocks `epsilons` are those of the record, which say where one was cut; `seen`
+        gets the users of each round with their releases as an observer sees them.
         """
         if setting.in_batches:
             raise InputError("a release in batches cannot be learned from; release in blocks or one by one")

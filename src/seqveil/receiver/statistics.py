@@ -33,7 +33,7 @@ from seqveil.receiver.evidence import Chain, Evidence
 from seqveil.receiver.inversion import Indicators, histogram, indicators, transitions
 from seqveil.receiver.learn import mode, posterior
 
-DRAWN = 60  # truths drawn where releases cannot be inverted
+DRAWN = 80  # truths drawn where releases cannot be inverted: of 80 the second from either side ends 95 %
 EACH = 2  # of them are drawn under one learned chain: following the releases takes most of the time
 ROOM = 1 << 24  # numbers that are held of a block of streams under several chains
 BESIDE = 2_000  # streams under one chain each that go side by side: of more, a step no longer fits the cache
@@ -118,11 +118,9 @@ def summarise(
     `method` "auto" takes "design" where every release can be inverted and no few events outweigh the others, "model"
     for "guarded" releases and blocks under a model that is more than one chain of order 1, and else "learned".
 
-    Parameters: users and released codes, event by event, in time order within each user; of blocks `epsilons`, as the
-    record has them, say where one was cut; `window` counts events of a stream that make one window of the histogram
-    over time (one window by default);
-    `seen` gets the users of each round, numbered as they come, and their releases as an observer sees them, unless
-    releases are inverted.
+    Users and codes stand event by event, in time order within each user; `epsilons` are as in `Evidence.of_streams`,
+    and so is `seen`, unless releases are inverted; `window` counts the events of a stream that make one window of the
+    histogram over time (one window by default).
 
     >>> from seqveil.core.model import MarkovModel
     >>> from seqveil.engine.policy import Policy
@@ -184,7 +182,7 @@ NO_DESIGN_GUARDED = (
 
 
 Parts = tuple[Estimate, Estimate, Estimate]  # histogram, over time, transitions
-Spread = Callable[[Floats, float, float, float | Floats], Estimate]
+Spread = Callable[[Floats, float, float | Floats], Estimate]
 
 
 def _design(found: Indicators, slots: Ints, z: float) -> Parts:
@@ -192,16 +190,16 @@ def _design(found: Indicators, slots: Ints, z: float) -> Parts:
     size = np.bincount(slots).astype(np.float64)
     moves, moved = transitions(found)
     return (
-        _interval(counts.sum(0), spread.sum(0), z, 0.0, float(size.sum())),
-        _interval(counts, spread, z, 0.0, size[:, None]),
-        _interval(moves, moved, z, 0.0, float(len(found.follows()))),
+        _interval(counts.sum(0), spread.sum(0), z, float(size.sum())),
+        _interval(counts, spread, z, size[:, None]),
+        _interval(moves, moved, z, float(len(found.follows()))),
     )
 
 
-def _interval(value: Floats, variance: Floats, z: float, least: float, most: float | Floats) -> Estimate:
+def _interval(value: Floats, variance: Floats, z: float, most: float | Floats) -> Estimate:
     error = np.sqrt(np.maximum(variance, 0.0))
-    low, high = np.clip(value - z * error, least, most), np.clip(value + z * error, least, most)
-    return Estimate(np.clip(value, least, most), error, low, high)
+    low, high = np.clip(value - z * error, 0.0, most), np.clip(value + z * error, 0.0, most)
+    return Estimate(np.clip(value, 0.0, most), error, low, high)
 
 
 class _Draws:
@@ -247,9 +245,9 @@ class _Draws:
         """What the drawn truths have in common, and how far they differ."""
         whole = self.histogram.sum(1)
         return (
-            spread(whole, z, 0.0, float(evidence.events)),
-            spread(self.histogram, z, 0.0, self.size[:, None]),
-            spread(self.transitions, z, 0.0, float(evidence.events - evidence.people)),
+            spread(whole, z, float(evidence.events)),
+            spread(self.histogram, z, self.size[:, None]),
+            spread(self.transitions, z, float(evidence.events - evidence.people)),
         )
 
 
@@ -295,24 +293,24 @@ def _parts(whole: int, most: int) -> list[slice]:
     return [slice(begin, end) for begin, end in pairwise(ends)]
 
 
-def _spread(drawn: Floats, z: float, least: float, most: float | Floats) -> Estimate:
+def _spread(drawn: Floats, z: float, most: float | Floats) -> Estimate:
     """Mean and interval of drawn values, (S, …), widened for there being so few chains behind them.
 
     The last factor makes z the quantile of Student's t, up to terms of the order of 1/chains².
     """
     fewer = EACH / len(drawn)
     wider = (1 + fewer) * (1 + (z**2 + 1) / 4 * fewer) ** 2
-    return _interval(drawn.mean(0), drawn.var(0, ddof=1) * wider, z, least, most)
+    return _interval(drawn.mean(0), drawn.var(0, ddof=1) * wider, z, most)
 
 
-def _ranked(drawn: Floats, z: float, least: float, most: float | Floats) -> Estimate:
+def _ranked(drawn: Floats, z: float, most: float | Floats) -> Estimate:
     """Mean of drawn values, (S, …), and as the ends of its interval the k-th value from either side.
 
     Under the model the truth is one draw more. Of S + 1 values in any order, it is one of the k outermost on either
     side with a probability of at most 2k / (S + 1), whatever their distribution: counts of rare symbols are far from
     normal.
     """
-    found, ordered = _spread(drawn, z, least, most), np.sort(drawn, axis=0)
+    found, ordered = _spread(drawn, z, most), np.sort(drawn, axis=0)
     outer = int(NormalDist().cdf(-z) * (len(drawn) + 1) + 1e-9)
     if outer:
         low, high = np.minimum(ordered[outer - 1], found.value), np.maximum(ordered[-outer], found.value)

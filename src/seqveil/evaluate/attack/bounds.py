@@ -18,16 +18,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtrik, betaincinv, ndtri, stdtrit
 
 from seqveil.core.kernel import Floats, Ints
+from seqveil.core.secrets.declared import Sides
 
 Flags = NDArray[np.bool_]
-Sides = Literal["both", "up"]
 
 FEW = 5.0  # people in R below which a correlation that narrows the bound is rather not believed
 USUAL = 0.05  # the false-alarm rate at which Student's t is compared with the normal

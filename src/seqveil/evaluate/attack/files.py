@@ -58,7 +58,6 @@ def attack(
         secrets: what to attack; by default what the release promised to keep, else single events of frequent values.
         epsilon: what was promised about them, where that is not what they and the release say.
         meta: `ReleasedRows.meta`, or the path of a side file, where `released` has none with it.
-        seed: splits the people.
         false_alarm: how likely a promise that holds may be called broken.
         missing: what was done with raw rows without a value, where neither model nor side file says so.
         progress: called with the number of rows read.

@@ -13,9 +13,9 @@ from seqveil.core import words
 from seqveil.core.bulk import places_within
 from seqveil.core.errors import InputError, needs_extra
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.secrets.declared import Compiled
+from seqveil.core.secrets.declared import Compiled, Sides
 from seqveil.evaluate.attack.attackers import Attackers, classifiers
-from seqveil.evaluate.attack.bounds import AttackSample, Flags, Ratio, Sides, is_noticed, noticeable
+from seqveil.evaluate.attack.bounds import AttackSample, Flags, Ratio, is_noticed, noticeable
 from seqveil.evaluate.attack.features import Windows, features
 from seqveil.evaluate.attack.finding import AttackerGuess, Finding, Verdict
 
@@ -40,12 +40,9 @@ def attack_secret(
 ) -> Finding:
     """Attack what was promised about a secret (`epsilon`; None where nothing was, and only the bound is wanted).
 
-    releases: the released codes of each person, in order; negative where nothing was released.
-    truth: the true codes of each person, negative outside the alphabet: such a window is left out, all others are
-        attacked.
-    times: when the releases were made, in seconds, where that is known to the attacker.
-    skipped: events of each person before the first window, where windows follow the clock.
-    seed, more: as in `attack_labels`.
+    `releases` and `truth` are the codes of each person, negative where nothing was released, and outside the alphabet:
+    windows with such a truth are left out. `times` are in seconds; `skipped` are the events of each person before the
+    first window, where windows follow the clock.
     """
     windows = windows_of(secret, truth, times, skipped, seed)
     values = secret.automaton.values
@@ -161,10 +158,8 @@ def attack_labels(
 ) -> Finding:
     """Attack labels of windows, `targets` by name, from what was released: `found`, a row a window (`features`).
 
-    sides: "up" where only growing suspicion was promised.
     owners: whose each window is; by default every window is another person's.
     numbers: the place of each window in its stream; those of one number are compared with one another.
-    seed: splits the people, and is that of the classifiers.
     attackers: makers of classifiers in scikit-learn's manner, by name; by default those of `classifiers`.
     working: called with the share of the work that is done, whenever a classifier is about to learn.
     """
