@@ -18,7 +18,7 @@ from seqveil.core.words import Line, Result, ResultTable, cell_text
 from seqveil.engine.policy import Policy
 from seqveil.evaluate.attack.attackers import classifiers
 from seqveil.evaluate.attack.guess import FEWEST
-from seqveil.evaluate.compare.measure import ComparisonRow, SecretFigures, constant, converse, measured
+from seqveil.evaluate.compare.measure import ComparisonRow, SecretFigures, constant, measured
 from seqveil.evaluate.compare.ways import Arena, ways
 from seqveil.interfaces.files.table import FilePath
 from seqveil.interfaces.trials import read_people
@@ -165,8 +165,7 @@ def compare(
     to_make: list[tuple[str, Callable[[], ComparisonRow]]] = []
     for epsilon in bounds:
         to_make += [(way.label, partial(measured, arena, way, epsilon)) for way in chosen if way.by_event]
-        limits = (constant, converse) if arena.distortion.is_hamming else (constant,)
-        to_make += [("limits", partial(limit, arena, epsilon)) for limit in limits]
+        to_make.append(("limits", partial(constant, arena, epsilon)))
     to_make += [(way.label, partial(measured, arena, way, None)) for way in chosen if not way.by_event]
     rows = list[ComparisonRow]()
     for label, make in to_make:
