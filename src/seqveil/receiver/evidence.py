@@ -212,19 +212,11 @@ class Evidence:
         pieces = -(-lengths // length)
         return self.renumbered((np.cumsum(pieces) - pieces)[self.users] + place // length)
 
-    def says(self, places: Ints, lengths: Ints, t: int, shown: Ints) -> Says:
-        """What the t-th events of streams (U,) at these places (U, T) say of states that show these symbols (S,).
-
-        Past a stream's end that is nothing.
-        """
-        users = len(lengths)
-        if t >= places.shape[1]:
-            return Says(np.ones((users, self.cases, shown.size)))
-        at, ended = places[:, t], lengths <= t
-        likely = self.table[self.index[at].reshape(users, self.cases)]
+    def says(self, at: Ints, shown: Ints) -> Says:
+        """What some events (U,) say of states that show these symbols (S,)."""
+        likely = self.table[self.index[at].reshape(at.size, self.cases)]
         likely = likely if shown.size == self.n else np.take(likely, shown, axis=-1)
-        likely[ended] = 1.0
-        return Says(likely, None if self.links is None else np.where(ended, 0, self.links[at]), self.joins, shown)
+        return Says(likely, None if self.links is None else self.links[at], self.joins, shown)
 
 
 class CaseReader:
@@ -304,7 +296,7 @@ class Says:
         return found
 
 
-def _back(
+def going_back(
     later: Floats, said: Sequence[Says], pull: Callable[[Floats], Floats], scales: Sequence[Floats] | None = None
 ) -> Iterator[tuple[int, Floats]]:
     """Back from the last event: each step, and the likelihood of the next event and all later by the state there.
@@ -320,21 +312,6 @@ def _back(
         ahead /= np.maximum(ahead.max(-1, keepdims=True), filtering.TINY) if scales is None else scales[t + 1][:, None]
         going[:] = pull(ahead)
         yield t, ahead
-
-
-def backward(model: MarkovModel, said: Sequence[Says]) -> Iterator[tuple[int, Floats]]:
-    """Back from the last event: each step, and the likelihood of all after it by case and state, (U, K, S).
-
-    Each is as far off as a factor for each stream; the array is one, and changes from step to step.
-    """
-    later = np.ones((len(said[0]), said[0].rows[0].size))
-
-    def pull(values: Floats) -> Floats:
-        """One step of the model back, in each case."""
-        return filtering.pull(model, values.reshape(-1, model.size)).reshape(values.shape)
-
-    for t, ahead in _back(later, said, pull):
-        yield t, later[: len(ahead)].reshape(len(ahead), -1, model.size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -398,8 +375,7 @@ class Walk:
         """`places` (U, T) are the streams' events in the evidence, any past a stream's end."""
         self.cases, self.joins, self.places, self.lengths = evidence.cases, evidence.joins, places, lengths
         self.shown = np.arange(evidence.n) if newest is None else newest
-        going = [int((lengths > t).sum()) for t in range(places.shape[1])]
-        self.said = [evidence.says(places[:now], lengths[:now], t, self.shown) for t, now in enumerate(going)]
+        self.said = [evidence.says(places[lengths > t, t], self.shown) for t in range(places.shape[1])]
 
     def forward(self, chain: Chain, keep: bool = True) -> Floats:
         """log Pr(releases) a user, (U,) or under several chains (G, U); keeps the distributions for the way back."""
@@ -425,7 +401,7 @@ class Walk:
         """Expected firsts and moves (the latter still to be multiplied by the rows), together or user by user."""
         users, n, cases = self.lengths.size, self.chain.n, self.cases
         moves, later = np.zeros((users, n, n) if apart else (n, n)), np.ones_like(self.distributions[0])
-        for at, after in _back(later, self.said, self._pull, self.scales):
+        for at, after in going_back(later, self.said, self._pull, self.scales):
             going = len(after)
             before = self.distributions[at][:going]
             if apart:

@@ -19,7 +19,7 @@ which counts what the noise of the release hides.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -46,10 +46,6 @@ LARGEST = 1 << 22  # numbers of a full table
 FASTEST = 8.0  # longest step of over-relaxed EM
 FLOOR = 1e-12  # of a learned probability: a chain learned from releases rules nothing out
 LEAST = 1e-6  # pseudo-moves a row without which the posterior has no end
-
-
-def _nothing() -> None:
-    """Where nobody asks how far it is."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +112,6 @@ def learn(
     alphabet: Symbols | Sequence[Any] | None = None,
     *,
     strengths: Sequence[float] = STRENGTHS,
-    each_round: Callable[[], None] = _nothing,
 ) -> Learned:
     """The chain most likely behind the releases, given a Dirichlet prior.
 
@@ -126,7 +121,7 @@ def learn(
     it is done; the chain rules no transition out.
 
     Parameters: `alphabet` names the symbols (codes 0..n-1 without); `strengths`, in pseudo-moves a row, are tried on
-    held-out users; `each_round` is called after every round of EM.
+    held-out users.
 
     >>> truth = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]])
     >>> from seqveil import Policy
@@ -145,19 +140,17 @@ def learn(
     names = symbols_of(alphabet, evidence.n)
     if evidence.n**2 > LARGEST:
         raise InputError(f"a chain over {evidence.n} symbols is too large a table to learn; use fewer symbols")
-    centre = family(_some(evidence).cut(PIECE), names, each_round)
-    strength, earned = _try(evidence, centre, strengths, each_round)
-    end, whole = mode(evidence, centre, strength, each_round)
+    centre = family(_some(evidence).cut(PIECE), names)
+    strength, earned = _try(evidence, centre, strengths)
+    end, whole = mode(evidence, centre, strength)
     return Learned(end.chain.model(names), strength, whole, end, earned)
 
 
-def mode(
-    evidence: Evidence, centre: Chain, strength: float, each_round: Callable[[], None] = _nothing
-) -> tuple[Climb, ExpectedStatistics]:
+def mode(evidence: Evidence, centre: Chain, strength: float) -> tuple[Climb, ExpectedStatistics]:
     """The top of likelihood × prior, and the counts that the releases lead one to expect there."""
-    end = climb(_some(evidence).cut(PIECE), centre, centre, strength, each_round=each_round)
+    end = climb(_some(evidence).cut(PIECE), centre, centre, strength)
     if evidence.people > TRIED:  # most of the way was made on some of the users
-        end = climb(evidence.cut(PIECE), end.chain, centre, strength, each_round=each_round)
+        end = climb(evidence.cut(PIECE), end.chain, centre, strength)
     whole = expect(evidence, end.chain)
     chain = Chain(maximise(whole, centre, strength).first, end.chain.rows)  # first symbols are those of whole streams
     return replace(end, chain=chain), whole
@@ -178,9 +171,7 @@ def held_out(evidence: Evidence, chains: Sequence[Chain]) -> HeldOut:
     return HeldOut(own.size, events, float(own.sum()) / events, spread / events, log_mean, best)
 
 
-def _try(
-    evidence: Evidence, centre: Chain, strengths: Sequence[float], each_round: Callable[[], None]
-) -> tuple[float, HeldOut | None]:
+def _try(evidence: Evidence, centre: Chain, strengths: Sequence[float]) -> tuple[float, HeldOut | None]:
     """The strength whose chain, learned from four fifths of some users, predicts the releases of the rest best."""
     some = _some(evidence)
     if some.people < 2 * PART:
@@ -189,7 +180,7 @@ def _try(
     if not last.any() or some.people < 2 * PART:
         return strengths[0], None
     rest, others = some.of_users(~last), some.of_users(last)
-    ends = (climb(rest.cut(PIECE), centre, centre, each, 30, each_round) for each in strengths)
+    ends = (climb(rest.cut(PIECE), centre, centre, each, 30) for each in strengths)
     found = held_out(others, [end.chain for end in ends])
     return strengths[found.best], found
 
@@ -208,7 +199,7 @@ def _every(evidence: Evidence, step: int) -> NDArray[np.bool_]:
     return mask
 
 
-def family(evidence: Evidence, alphabet: Symbols | None, each_round: Callable[[], None] = _nothing) -> Chain:
+def family(evidence: Evidence, alphabet: Symbols | None) -> Chain:
     """The best chain of order 1 in the family: a few shares and one distribution of where jumps go.
 
     >>> from seqveil.core.model import MarkovModel
@@ -227,7 +218,6 @@ def family(evidence: Evidence, alphabet: Symbols | None, each_round: Callable[[]
         base = distribution(jumps + found.first + 1.0 / n, FLOOR)
         if found.moves.any():  # two pseudo-moves that jump: nothing is ever ruled out
             shares = shares * (ratio * shapes).sum((1, 2)) / (found.moves.sum() + 2.0)
-        each_round()
     rows = np.tensordot(shares, shapes, 1) + (1.0 - shares.sum()) * base
     return Chain(base, distribution(rows, FLOOR))
 
@@ -267,7 +257,6 @@ def climb(
     centre: Chain,
     strength: float,
     rounds: int = ROUNDS,
-    each_round: Callable[[], None] = _nothing,
 ) -> Climb:
     """max over chains of log Pr(releases) + strength · Σ_s Σ_z centre(z|s) log P(z|s), from `start`, until it is there.
 
@@ -291,7 +280,6 @@ def climb(
         else:
             push = min(FASTEST, push * 1.1)
         chain, plain, change, value = tried, after, abs(new - value), new
-        each_round()
     return Climb(chain, done, change / evidence.events, bool(change <= enough), value)
 
 

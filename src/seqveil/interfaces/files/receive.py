@@ -5,10 +5,9 @@ All of it is post-processing and costs no privacy. Everything that is needed bes
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +40,6 @@ from seqveil.receiver.drift import Drift, ModelCheck
 from seqveil.receiver.statistics import Estimate, Summary, summarise
 
 if TYPE_CHECKING:
-    from seqveil.receiver.evidence import Evidence
     from seqveil.receiver.learn import Learned
 
 TOGETHER = 1 << 25  # numbers that the distributions of one batch of streams may take
@@ -515,31 +513,23 @@ def learn_released(
     *,
     meta: Any = None,
     policy: Policy | FilePath | None = None,
-    working: Callable[[str, float], None] | None = None,
 ) -> Learned:
     """The chain behind released rows; `model` is what the release was made with.
 
     *Guarantee*: post-processing of what is public already. The kernels are recomputed from the model and the releases,
-    so a file that they cannot have made is refused. `working` is called with what is under way, and the rounds done.
+    so a file that they cannot have made is refused.
     """
+    from seqveil.receiver.evidence import Evidence
     from seqveil.receiver.learn import learn
 
     chain = chain_of(model)
     found = received(released, chain, policy, meta)
-    evidence, rounds = evidence_of(found), itertools.count(1)
-    each_round = (lambda: None) if working is None else (lambda: working("learning", next(rounds)))
-    learned = learn(evidence, chain.alphabet, each_round=each_round)
-    return learned if chain.reading is None else replace(learned, model=learned.model.with_reading(chain.reading))
-
-
-def evidence_of(found: Received) -> Evidence:
-    """What each release of a file reveals of the truth, in the file's order; users numbered as they come."""
-    from seqveil.receiver.evidence import Evidence
-
     if found.setting.in_batches:
         raise InputError("a release in batches cannot be learned from; release one by one what shall be")
     if found.setting.budget.seconds is not None:
         raise InputError("a release with a budget per seconds cannot be learned from; use a budget without a window")
     who, codes, times, used = found.symbols
     with found.naming():
-        return Evidence.of_streams(found.setting, who.astype(np.intp), codes, times, used)
+        evidence = Evidence.of_streams(found.setting, who.astype(np.intp), codes, times, used)
+    learned = learn(evidence, chain.alphabet)
+    return learned if chain.reading is None else replace(learned, model=learned.model.with_reading(chain.reading))
