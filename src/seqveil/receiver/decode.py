@@ -128,10 +128,6 @@ def decode_steps(
     `codes` holds at step t the releases of those streams that have a t-th event, and so do `times` and `epsilons`, the
     record's ε. Online nothing is held beyond a step, so that streams may be long; else the distributions and columns of
     all steps are. `seen` gets each step with the releases as an observer sees them.
-
-    >>> setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
-    >>> [(t, distribution.shape) for t, distribution in decode_steps(setting, [np.array([0, 1]), np.array([1])])]
-    [(0, (2, 2)), (1, (1, 2))]
     """
     yield from decode_seen(setting, _follow(setting, codes, times, epsilons, seen), smooth)
 

@@ -44,15 +44,7 @@ WORTH_IT = 64  # streams of a block: where products would hold fewer, they are a
 
 
 class Followed:
-    """Streams of users, numbered from 0, as anyone who has the releases can follow them: one row of public state each.
-
-    >>> from seqveil.engine.policy import Policy
-    >>> followed = Followed(Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])))
-    >>> [turn.tolist() for turn, _ in followed.observe(np.array([0, 1, 0]), np.array([0, 1, 0]))]
-    [[0, 1], [2]]
-    >>> followed.state.steps.tolist()
-    [2, 1]
-    """
+    """Streams of users, numbered from 0, as anyone who has the releases can follow them: one row of public state each."""
 
     def __init__(self, setting: Terms) -> None:
         self.setting, self.state = setting, State.start(setting, 0)
@@ -85,12 +77,6 @@ class Evidence:
 
     Only proportions within an event matter. A row of ones says nothing: an event without a release, or a held one.
     Where there are K cases an event has a row for each, and `joins[links[k]]` says how the case goes on there.
-
-    >>> from seqveil import Policy
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> found = Evidence.of(Policy(epsilon=1.0, mechanism="randomized_response").on(model), [[0, 0, 1], [1]])
-    >>> found.people, found.events, found.n
-    (2, 4, 2)
     """
 
     table: Floats  # (R, n)

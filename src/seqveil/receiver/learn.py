@@ -123,18 +123,6 @@ def learn(
     Parameters: `alphabet` names the symbols (codes 0..n-1 without); `strengths`, in pseudo-moves a row, are tried on
     held-out users.
 
-    >>> truth = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]])
-    >>> from seqveil import Policy
-    >>> from seqveil.engine.streams import CodeStreams
-    >>> from seqveil.core.randomness import SeededRandomness
-    >>> none = MarkovModel([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]])
-    >>> setting = Policy(epsilon=1.0, mechanism="randomized_response").on(none)
-    >>> streams, raw = CodeStreams(setting, randomness=SeededRandomness(2)), truth.sample(40, users=500, seed=1)
-    >>> released = np.stack([streams.release(range(500), x).codes for x in raw.T], axis=1)
-    >>> learned = learn(Evidence.of(setting, released))
-    >>> learned.model.chain.toarray().round(1).tolist(), learned.held_out.earned
-    ([[0.9, 0.1], [0.2, 0.8]], True)
-
     Reference: Baum, Petrie, Soules, Weiss 1970; docs/theory.md, section 10.
     """
     names = symbols_of(alphabet, evidence.n)
@@ -200,14 +188,7 @@ def _every(evidence: Evidence, step: int) -> NDArray[np.bool_]:
 
 
 def family(evidence: Evidence, alphabet: Symbols | None) -> Chain:
-    """The best chain of order 1 in the family: a few shares and one distribution of where jumps go.
-
-    >>> from seqveil.core.model import MarkovModel
-    >>> walk = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]).sample(50, users=50, seed=1)
-    >>> raw = Evidence(np.eye(2), np.repeat(np.arange(50), 50), walk.ravel())
-    >>> family(raw, None).rows.round(1).tolist()
-    [[0.9, 0.1], [0.1, 0.9]]
-    """
+    """The best chain of order 1 in the family: a few shares and one distribution of where jumps go."""
     n, shapes = evidence.n, np.stack([np.eye(evidence.n), *near(alphabet)])
     shares, base = np.full(len(shapes), 0.5 / len(shapes)), np.full(n, 1.0 / n)
     for _ in range(FAMILY_ROUNDS):

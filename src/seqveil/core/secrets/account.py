@@ -497,12 +497,6 @@ class SecretTrackers:
     A promise that holds under one model may fail under another; a kernel that keeps all rows keeps it for every
     observer who believes one of the models. The models share one alphabet; `kept` and `place` are as in
     `SecretTracker.start`, and kernels may go by the automata of the secrets in `memory`.
-
-    >>> from seqveil.core.secrets.declared import ever
-    >>> models = [MarkovModel([0.5, 0.5], [[p, 1 - p], [1 - p, p]]) for p in (0.9, 0.6)]
-    >>> trackers = SecretTrackers(models, [ever(1, window="first 3", epsilon=0.5)])
-    >>> [round(row[0].prior, 4) for row in trackers.rows]
-    [0.595, 0.82]
     """
 
     __slots__ = ("row", "users")

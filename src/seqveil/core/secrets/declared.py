@@ -141,12 +141,7 @@ class Secret:
         return self.window is not None and not str(self.window).startswith("first")
 
     def over(self, alphabet: Symbols) -> Compiled:
-        """The secret's automaton over the codes of an alphabet.
-
-        >>> from seqveil.core.alphabet import Alphabet
-        >>> ever("run", epsilon=1.0, window=3).over(Alphabet(["rest", "run"])).automaton.size
-        2
-        """
+        """The secret's automaton over the codes of an alphabet."""
         if self.kind == "trait":
             raise InputError("a trait is a label of the person, which no event shows: it cannot be read from a stream")
         length = self.length(alphabet.slots)
@@ -350,9 +345,6 @@ def trait(name: str, *, epsilon: float | None) -> Secret:
     """Which answer a person gives to the question that the model's types carry (`MarkovModel.fit(…, trait=…)`).
 
     The promise is one for all of the person's events, in whatever files and on whatever days they are released.
-
-    >>> trait("heating", epsilon=1.0).name
-    'trait:heating'
     """
     return Secret("trait", epsilon, text=name)
 
@@ -364,9 +356,6 @@ def joint(*secrets: Secret, epsilon: float | None = None) -> Secret:
 
     Secrets bounded one by one do not bound "both" or "either"; a joint one does, and with the same ε, because the
     distribution of the releases given any Boolean combination is an average of those given the combinations of answers.
-
-    >>> joint(ever("home", epsilon=0.5, window=9), ever("clinic", epsilon=0.5, window=9)).epsilon
-    0.5
     """
     if not secrets or not all(isinstance(part, Secret) and part.kind != "joint" for part in secrets):
         raise InputError("a joint secret is made of one or more secrets that are not joint themselves; got others")
@@ -584,11 +573,7 @@ def _away(axis: Bins, number: float, beyond: bool) -> Floats:
 
 
 def from_dict(saved: Any) -> Secret:
-    """The secret of a table in TOML, or of what `to_dict` gave; without epsilon it is only measured.
-
-    >>> from_dict(ever("health", epsilon=0.5).to_dict()) == ever("health", epsilon=0.5)
-    True
-    """
+    """The secret of a table in TOML, or of what `to_dict` gave; without epsilon it is only measured."""
     if not isinstance(saved, dict):
         raise InputError("expected a secret as a table with a line such as ever = 'A'; got something else")
     kinds = [kind for kind in KINDS if kind in saved]

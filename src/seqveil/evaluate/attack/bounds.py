@@ -71,11 +71,7 @@ class Ratio:
 
 
 def share_low(count: float, of: float, wrong: float) -> float:
-    """Clopper and Pearson's lower bound on a share, wrong with a probability of at most `wrong`.
-
-    >>> round(share_low(10, 10, 0.05), 4)
-    0.7411
-    """
+    """Clopper and Pearson's lower bound on a share, wrong with a probability of at most `wrong`."""
     return float(betaincinv(count, of - count + 1, wrong)) if count > 0 else 0.0
 
 

@@ -143,11 +143,6 @@ def compare(
         batches, blocks: sizes, each with as many times ε.
         attack: whether classifiers attack each secret on the people released.
         show: called with the row under way and the share of rows that are done.
-
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> found = compare(list(model.sample(20, 30, seed=1)), model, epsilons=[1.0], names=["optimal", "crr"])
-    >>> [(row.label, row.status) for row in found.rows[:2]]
-    [('optimal', 'sound'), ('crr', 'unsound')]
     """
     arena = Arena.of(model, streams, policy, attack=attack, seed=seed)
     if attack:
