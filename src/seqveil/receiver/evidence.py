@@ -44,7 +44,7 @@ WORTH_IT = 64  # streams of a block: where products would hold fewer, they are a
 
 
 class Followed:
-    """Streams of users, numbered from 0, as anyone who has the releases can follow them: one row of public state each."""
+    """Streams of users, numbered from 0, as anyone who has the releases follows them: a row of public state each."""
 
     def __init__(self, setting: Terms) -> None:
         self.setting, self.state = setting, State.start(setting, 0)

@@ -35,10 +35,10 @@ from seqveil.core.words import Line, Result, count, plain
 from seqveil.receiver.evidence import Chain, Evidence, ExpectedStatistics, by_user, distribution, expect, likelihoods
 
 ROUNDS, TOLERANCE = 150, 1e-6
-# Pseudo-moves a row, tried on held-out users. With much fewer, rare symbols come to stand for kinds of people: that
-# predicts releases of a small ε a little better, and what people do a little worse.
-STRENGTHS = (30.0, 300.0)  # the first where there are too few users to try
-TRIED = 4000  # users that the strengths are tried on
+# Pseudo-moves a row. With much fewer, rare symbols come to stand for kinds of people: that predicts releases of a small
+# ε a little better, and what people do a little worse.
+STRENGTH = 30.0
+TRIED = 4000  # users that most of the way is made on
 PART = 5  # every fifth user is held out
 PIECE = 100  # events: longer streams are cut for the climb, which loses one move a piece and saves many steps
 FAMILY_ROUNDS = 40
@@ -50,7 +50,7 @@ LEAST = 1e-6  # pseudo-moves a row without which the posterior has no end
 
 @dataclass(frozen=True)
 class HeldOut:
-    """How well chains learned from some users predict the releases of others.
+    """How well a chain learned from some users predicts the releases of others.
 
     `log_evidence` is the log of an e-value: were there no context, all symbols alike at every step, it would pass
     log(1/a) with probability at most a.
@@ -61,7 +61,6 @@ class HeldOut:
     gain: float  # nats an event over no context
     error: float  # its standard error over users
     log_evidence: float
-    best: int = 0  # which of the chains it is
 
     @property
     def earned(self) -> bool:
@@ -75,7 +74,6 @@ class Learned(Result):
 
     title: ClassVar[str] = "Learned"
     model: MarkovModel
-    strength: float
     found: ExpectedStatistics
     end: Climb
     held_out: HeldOut | None  # None where there were too few users to hold any out
@@ -84,7 +82,7 @@ class Learned(Result):
         """How it was learned, as plain values."""
         model, found, end, held_out = self.model, self.found, self.end, self.held_out
         facts: dict[str, Any] = {"users": found.users, "releases": found.events, "symbols": model.n}
-        facts |= {"rounds": end.rounds, "converged": end.converged, "strength": self.strength}
+        facts |= {"rounds": end.rounds, "converged": end.converged}
         facts |= {"order": model.order, "model": model.fingerprint}
         if held_out is not None:
             facts |= {"gain": held_out.gain, "gain_error": held_out.error}
@@ -98,7 +96,7 @@ class Learned(Result):
         ended = "converged" if end.converged else f"not converged: still {end.change:.1e} nats an event a round"
         said = [
             ("learned", f"{self.model!r} from {taken}"),
-            ("EM", f"{count(end.rounds, 'round')}, {ended}; pseudo-count of {self.strength:g} per row"),
+            ("EM", f"{count(end.rounds, 'round')}, {ended}"),
         ]
         if held_out is not None:
             beats = "beyond chance" if held_out.earned else "NOT beyond chance: keep releasing without it"
@@ -107,12 +105,7 @@ class Learned(Result):
         return said
 
 
-def learn(
-    evidence: Evidence,
-    alphabet: Symbols | Sequence[Any] | None = None,
-    *,
-    strengths: Sequence[float] = STRENGTHS,
-) -> Learned:
+def learn(evidence: Evidence, alphabet: Symbols | Sequence[Any] | None = None) -> Learned:
     """The chain most likely behind the releases, given a Dirichlet prior.
 
     max over P of log Σ_x Pr_P(x) Π_k Q(y_k|x_k) + strength · Σ_s Σ_z F(z|s) log P(z|s), by EM.
@@ -120,8 +113,7 @@ def learn(
     *Guarantee*: post-processing. The input holds releases and public numbers only, so it costs no budget, however often
     it is done; the chain rules no transition out.
 
-    Parameters: `alphabet` names the symbols (codes 0..n-1 without); `strengths`, in pseudo-moves a row, are tried on
-    held-out users.
+    `alphabet` names the symbols (codes 0..n-1 without).
 
     Reference: Baum, Petrie, Soules, Weiss 1970; docs/theory.md, section 10.
     """
@@ -129,9 +121,8 @@ def learn(
     if evidence.n**2 > LARGEST:
         raise InputError(f"a chain over {evidence.n} symbols is too large a table to learn; use fewer symbols")
     centre = family(_some(evidence).cut(PIECE), names)
-    strength, earned = _try(evidence, centre, strengths)
-    end, whole = mode(evidence, centre, strength)
-    return Learned(end.chain.model(names), strength, whole, end, earned)
+    end, whole = mode(evidence, centre, STRENGTH)
+    return Learned(end.chain.model(names), whole, end, _tried(evidence, centre))
 
 
 def mode(evidence: Evidence, centre: Chain, strength: float) -> tuple[Climb, ExpectedStatistics]:
@@ -144,33 +135,24 @@ def mode(evidence: Evidence, centre: Chain, strength: float) -> tuple[Climb, Exp
     return replace(end, chain=chain), whole
 
 
-def held_out(evidence: Evidence, chains: Sequence[Chain]) -> HeldOut:
-    """What releases of users that none of the chains was learned from say for the chains, on average.
-
-    The e-value is the mean of the likelihood ratios, one a chain, so trying several is paid for.
-    """
-    base = likelihoods(evidence, Chain.uniform(evidence.n))
-    gains = np.stack([likelihoods(evidence, chain) - base for chain in chains])
-    totals, events = gains.sum(1), evidence.events
-    best = int(totals.argmax())
-    own = gains[best]
+def held_out(evidence: Evidence, chain: Chain) -> HeldOut:
+    """What releases of users that the chain was not learned from say for it, on average."""
+    own = likelihoods(evidence, chain) - likelihoods(evidence, Chain.uniform(evidence.n))
+    total, events = float(own.sum()), evidence.events
     spread = float(own.std(ddof=1)) * math.sqrt(own.size) if own.size > 1 else math.inf
-    log_mean = float(np.logaddexp.reduce(totals)) - math.log(len(chains))
-    return HeldOut(own.size, events, float(own.sum()) / events, spread / events, log_mean, best)
+    return HeldOut(own.size, events, total / events, spread / events, total)
 
 
-def _try(evidence: Evidence, centre: Chain, strengths: Sequence[float]) -> tuple[float, HeldOut | None]:
-    """The strength whose chain, learned from four fifths of some users, predicts the releases of the rest best."""
+def _tried(evidence: Evidence, centre: Chain) -> HeldOut | None:
+    """How well a chain from four fifths of some users predicts the releases of the rest; None of too few users."""
     some = _some(evidence)
     if some.people < 2 * PART:
         some = some.cut(min(PIECE, max(10, some.events // 50)))  # of few users, hold out pieces of their streams
     last = _every(some, PART)
     if not last.any() or some.people < 2 * PART:
-        return strengths[0], None
+        return None
     rest, others = some.of_users(~last), some.of_users(last)
-    ends = (climb(rest.cut(PIECE), centre, centre, each, 30) for each in strengths)
-    found = held_out(others, [end.chain for end in ends])
-    return strengths[found.best], found
+    return held_out(others, climb(rest.cut(PIECE), centre, centre, STRENGTH, 30).chain)
 
 
 def _some(evidence: Evidence) -> Evidence:

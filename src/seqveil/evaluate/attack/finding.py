@@ -24,10 +24,6 @@ class AttackerGuess:
     attacker: str
     target: str
     says: Literal["has it", "has it not"]
-    right: int  # windows in the set where it is true
-    of_true: int
-    wrong: int  # windows in the set where it is not
-    of_false: int
     share_true: float
     share_false: float
     likelihood_ratio: float  # how much likelier the set is where the guess is true

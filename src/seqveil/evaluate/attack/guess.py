@@ -182,7 +182,7 @@ def attack_labels(
     estimate = max(low, ratio.estimate)
     if epsilon is None:
         return Finding(about, "not decided", None, low, estimate, None, people, rows, false_alarm, guess)
-    someone = guess.right + guess.wrong > 0
+    someone = ratio.true + ratio.false > 0
     noticed = noticeable(ratio, epsilon, sides, false_alarm) if someone else None
     within = estimate <= epsilon and someone and is_noticed(ratio, epsilon, 2 * epsilon, sides, false_alarm)
     verdict: Verdict = "broken" if low > epsilon else "not refuted" if within else "not decided"
@@ -210,14 +210,12 @@ class _Rule:
         return scores >= self.threshold if self.up else scores <= self.threshold
 
     def scored(self) -> tuple[AttackerGuess, Ratio]:
-        """The guess with its counts, and how much likelier its set is where it is true."""
-        inside, true = self.inside(self.scores), self.held.truth if self.up else ~self.held.truth
-        ratio = self.held.ratio(inside, self.up)
-        counts = (int((inside & true).sum()), int(true.sum()), int((inside & ~true).sum()), int((~true).sum()))
+        """The guess, and how much likelier its set is where it is true."""
+        ratio = self.held.ratio(self.inside(self.scores), self.up)
         says: Literal["has it", "has it not"] = "has it" if self.up else "has it not"
         times = math.exp(ratio.estimate)
         unit = "windows" if np.unique(self.held.owners).size < self.held.owners.size else "people"
-        return AttackerGuess(self.attacker, self.target, says, *counts, ratio.true, ratio.false, times, unit), ratio
+        return AttackerGuess(self.attacker, self.target, says, ratio.true, ratio.false, times, unit), ratio
 
 
 def _pick(

@@ -142,7 +142,7 @@ def _errors(costs: Iterable[Floats], counts: Ints) -> dict[str, Any]:
 
 
 def clustered(sums: Floats, counts: Ints) -> tuple[float, float | None]:
-    """The mean over all events, and the half-width of its 95 % interval over people, from each person's sum and count."""
+    """The mean over all events, and the half-width of its 95 % interval, from each person's sum and count."""
     mean, people = float(sums.sum() / counts.sum()), counts.size
     return mean, None if people < 2 else float(stdtrit(people - 1, 0.975)) * error_of_mean(sums, counts)
 
