@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
@@ -18,9 +18,9 @@ from seqveil.core.secrets.declared import Secret
 from seqveil.core.words import about
 from seqveil.engine.policy import OTHER_MODEL
 from seqveil.evaluate.attack.finding import Finding, Findings
-from seqveil.evaluate.attack.guess import FALSE_ALARM, attack_secret, attack_trait, part_of
+from seqveil.evaluate.attack.guess import FALSE_ALARM, attack_secret, attack_trait
 from seqveil.interfaces.files import writing
-from seqveil.interfaces.files.events import Events, Progress, ValueType, read_events, symbol_events
+from seqveil.interfaces.files.events import Events, ValueType, read_events, symbol_events
 from seqveil.interfaces.files.fit import MOST_NUMBERS, ColumnWords, answers_of
 from seqveil.interfaces.files.ordering import DECIMAL
 from seqveil.interfaces.files.received import paired
@@ -45,8 +45,6 @@ def attack(
     seed: int = 0,
     false_alarm: float = FALSE_ALARM,
     missing: OnMissing | None = None,
-    progress: Progress | None = None,
-    working: Callable[[float], None] | None = None,
     **columns: Unpack[ColumnWords],
 ) -> Findings:
     """Whether what was promised is broken for the people of a release, as `seqveil attack` finds out.
@@ -60,8 +58,6 @@ def attack(
         meta: `ReleasedRows.meta`, or the path of a side file, where `released` has none with it.
         false_alarm: how likely a promise that holds may be called broken.
         missing: what was done with raw rows without a value, where neither model nor side file says so.
-        progress: called with the number of rows read.
-        working: called with the share of the attack that is done, 0 to 1, once the files are read.
         columns: what they are called, where no side file says it.
     """
     if isinstance(released, ReleasedRows):
@@ -70,14 +66,13 @@ def attack(
     found = writing.load_meta(rows, meta)
     chain = None if model is None else chain_of(model)
     names = _reading(found, chain).but(**columns)
-    people = read_people(rows, raw, chain, found, names, progress, missing)
+    people = read_people(rows, raw, chain, found, names, missing)
     wanted = [secrets] if isinstance(secrets, Secret) else list(secrets)
     chosen = wanted or people.secrets or people.events()
     share = false_alarm / len(chosen)
     plan: dict[str, Any] = {"seed": seed, "false_alarm": share, "times": people.times}
     findings = list[Finding]()
     for secret in chosen:
-        plan["working"] = part_of(working or (lambda share: None), len(findings), len(chosen))
         promised = people.promised(secret) if epsilon is None else epsilon
         if secret.kind == "trait":
             answers, size = _answers(rows, raw, names, secret.text), people.alphabet.n
@@ -137,7 +132,6 @@ def read_people(
     model: MarkovModel | None = None,
     meta: FilePath | Mapping[str, Any] | None = None,
     names: Reading | None = None,
-    progress: Progress | None = None,
     missing: OnMissing | None = None,
 ) -> AttackedPeople:
     """Both files, person by person and event by event; `meta` is the side file, or what stands in it."""
@@ -154,8 +148,6 @@ def read_people(
     raw = symbol_events(truth, some, reading, holes="any" if named else "none", **how)
     alphabet = named or _alphabet(out, raw)
     promised = said.get("setting") or {}
-    if progress is not None:
-        progress(out.n + raw.n)
     both = paired(out, raw, raw.codes(alphabet.tracked()), int(promised.get("batch", 1)))
     secrets = tuple(from_dict(one) for one in promised.get("secret") or ())
     codes, total = out.codes(alphabet.with_policy("hide")), _total(out, promised.get("budget") or {})

@@ -154,14 +154,12 @@ def attack_labels(
     seed: int = 0,
     false_alarm: float = FALSE_ALARM,
     attackers: Attackers | None = None,
-    working: Callable[[float], None] = lambda share: None,
 ) -> Finding:
     """Attack labels of windows, `targets` by name, from what was released: `found`, a row a window (`features`).
 
     owners: whose each window is; by default every window is another person's.
     numbers: the place of each window in its stream; those of one number are compared with one another.
     attackers: makers of classifiers in scikit-learn's manner, by name; by default those of `classifiers`.
-    working: called with the share of the work that is done, whenever a classifier is about to learn.
     """
     if not 0 < false_alarm < 1:
         raise InputError(f"a false-alarm rate lies between 0 and 1; got {false_alarm:g}")
@@ -176,7 +174,7 @@ def attack_labels(
     with needs_extra("the attack", "attack"):
         from threadpoolctl import threadpool_limits  # comes with scikit-learn
     with threadpool_limits(1):  # threads gain nothing with so few people, and wait for one another on a busy machine
-        rule = _pick(found, usable, sides, false_alarm, seed, attackers, working)
+        rule = _pick(found, usable, sides, false_alarm, seed, attackers)
     guess, ratio = rule.scored()
     low = max(ratio.low(false_alarm), 0.0)
     estimate = max(low, ratio.estimate)
@@ -187,11 +185,6 @@ def attack_labels(
     within = estimate <= epsilon and someone and is_noticed(ratio, epsilon, 2 * epsilon, sides, false_alarm)
     verdict: Verdict = "broken" if low > epsilon else "not refuted" if within else "not decided"
     return Finding(about, verdict, epsilon, low, estimate, noticed, people, rows, false_alarm, guess)
-
-
-def part_of(working: Callable[[float], None], number: int, parts: int) -> Callable[[float], None]:
-    """Tells of the share that is done of one of several parts as of that of the whole."""
-    return lambda share: working((number + share) / parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,21 +218,15 @@ def _pick(
     rate: float,
     seed: int,
     attackers: Attackers | None,
-    working: Callable[[float], None],
 ) -> _Rule:
     """The guess that revealed most on half of the people, each scored by classifiers that had not seen them."""
     makers = classifiers(seed, int(found.shape[1])) if attackers is None else attackers
     best: tuple[float, _Rule] | None = None
-    learned_before = 0
     for target, sample in samples.items():
         half = _half(sample, seed)
         learned, held = _some(half, seed), sample.at(~half)
         known = sample.at(learned)
-        trained = {}
-        for name, make in makers.items():
-            working(learned_before / (len(samples) * len(makers)))
-            learned_before += 1
-            trained[name] = _trained(make, found, sample, learned, ~half, seed)
+        trained = {name: _trained(make, found, sample, learned, ~half, seed) for name, make in makers.items()}
         for name, score in trained.items():
             for up in (True,) if sides == "up" else (True, False):
                 for threshold in _thresholds(score[learned], up):

@@ -39,7 +39,7 @@ def attack(
     """
     from seqveil.evaluate.attack.files import attack as found_by
 
-    with rows("reading") as meter:
+    with rows("attacking"):
         found = found_by(
             released,
             truth,
@@ -49,8 +49,6 @@ def attack(
             meta=meta,
             seed=seed,
             false_alarm=false_alarm,
-            progress=meter.advance,
-            working=lambda share: meter.turn("attacking", share),
         )
     show(found, json)
     if found.broken:
