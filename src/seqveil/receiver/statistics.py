@@ -277,7 +277,7 @@ def _drawn(model: MarkovModel, evidence: Evidence, window: Ints, under_model: bo
     found, generator = _Draws(window, model.n, each, len(chains.first)), np.random.default_rng(0)
     for walk in evidence.blocks(newest=newest):
         users, events = walk.places.shape
-        room = ROOM // max(users * events * walk.cases * chains.n, model.n**2)
+        room = ROOM // max(users * events * walk.cases * chains.n, found.moves[0, 0].size, found.histograms[0, 0].size)
         at_once = max(2, min(room, BESIDE // users))
         for some in _parts(len(chains.first), at_once):
             walk.forward(chains.part(some))
