@@ -27,7 +27,6 @@ from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy, Terms
 from seqveil.engine.streams import CodeStreams
 from seqveil.evaluate.attack import Finding, attack_secret
-from seqveil.receiver.evidence import Evidence
 
 FEW, MANY, FITTED, CLICKS, TYPES = 1_000, 6_000, 20_000, 20, 48
 EPSILONS = (0.5, 1.0)
@@ -45,7 +44,6 @@ class Attacked:
     secret: secrets.Secret
     release: Callable[[np.ndarray], list[np.ndarray]]
     clicks: int = CLICKS
-    setting: Terms | None = None  # where a Bayes attacker who knows the types shall guess as well
 
 
 def run(
@@ -71,7 +69,8 @@ def run(
         for each in releases(names, chain, types, epsilon, people):
             if "planted" in each.name and not planted:
                 continue
-            found = attacked(each, held[: each.people, : each.clicks], chain, types)
+            raw = held[: each.people, : each.clicks]
+            found = attack_secret(each.release(raw), list(raw), each.secret.over(chain.alphabet), each.secret.epsilon)
             rows.append(_printed(each.name, each.secret.epsilon, found))
     return rows
 
@@ -100,15 +99,6 @@ def habits(same: bool, people: int = 2_600, days: int = 21) -> tuple[list[np.nda
     return list(np.where(truth == 3, 2, truth)), list(truth), secret
 
 
-def attacked(each: Attacked, raw: np.ndarray, chain: MarkovModel, types: MarkovModel) -> Finding:
-    """The finding of all attackers; of a Bayes attacker with the types too, where a setting tells how to weigh."""
-    disclosed, secret = each.release(raw), each.secret.over(chain.alphabet)
-    more: dict[str, Any] = {}
-    if each.setting is not None:
-        more = {"models": {f"{TYPES} types": types}, "evidence": Evidence.of(each.setting, disclosed)}
-    return attack_secret(disclosed, list(raw), secret, each.secret.epsilon, **more)
-
-
 def releases(
     names: list[str], chain: MarkovModel, types: MarkovModel, epsilon: float, people: int
 ) -> Iterator[Attacked]:
@@ -131,8 +121,6 @@ def releases(
     yield Attacked(claim, FEW, first, lambda raw: streams(published, raw), 1)
     one = Policy(secrets=[secret]).on(chain)
     yield Attacked("guarded, chain of order 1", people, secret, lambda raw: streams(one, raw))
-    knowing = "guarded, chain of order 1, who knows the types"
-    yield Attacked(knowing, people, secret, lambda raw: streams(one, raw), setting=one)
     for dial in (epsilon, math.inf):
         name = f"guarded, {TYPES} types, side information {dial:g}"
         terms = Policy(secrets=[secret], side_information=dial).on(types)

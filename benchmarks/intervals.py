@@ -18,7 +18,7 @@ from seqveil.engine.policy import Policy, Terms
 from seqveil.engine.streams import CodeStreams
 from seqveil.receiver.statistics import Summary, summarise
 
-TARGETS = ("histogram", "over_time", "transitions", "dwell")
+TARGETS = ("histogram", "over_time", "transitions")
 CASES = (
     # mechanism, ε, symbols, users, events of each, simulations
     ("randomized_response", 1.0, 4, 100, 20, 400),
@@ -38,13 +38,12 @@ def chain(n: int, seed: int, stay: float) -> MarkovModel:
     )
 
 
-def truths(raw: Ints, n: int) -> tuple[Floats, Floats, Floats, Floats]:
-    """The true figures of TARGETS behind streams (users, length); a dwell time is NaN where the symbol has no run."""
+def truths(raw: Ints, n: int) -> tuple[Floats, Floats, Floats]:
+    """The true figures of TARGETS behind streams (users, length)."""
     seen, moves = np.bincount(raw.ravel(), minlength=n).astype(np.float64), np.zeros((n, n))
     np.add.at(moves, (raw[:, :-1].ravel(), raw[:, 1:].ravel()), 1)
     halves = np.stack([np.bincount(half.ravel(), minlength=n) for half in np.split(raw, 2, axis=1)])
-    runs = seen - moves.diagonal()
-    return seen, halves.astype(np.float64), moves, np.where(runs > 0, seen / np.maximum(runs, 1), np.nan)
+    return seen, halves.astype(np.float64), moves
 
 
 def released(setting: Terms, raw: Ints, seed: int) -> Ints:
@@ -63,13 +62,13 @@ def summary(setting: Terms, codes: Ints, method: str = "auto", confidence: float
 def covered(setting: Terms, raw: Ints, seed: int) -> tuple[list[float], str]:
     """Share of the intervals of each kind that hold the true count of streams (users, length)."""
     found = summary(setting, released(setting, raw, seed))
-    return [float(np.nanmean(each)) for each in held(found, raw)], found.method
+    return [float(each.mean()) for each in held(found, raw)], found.method
 
 
 def held(found: Summary, raw: Ints) -> list[Floats]:
-    """Which intervals of each kind hold the true figure; NaN where there is none."""
+    """Which intervals of each kind hold the true figure."""
     pairs = zip([getattr(found, name) for name in TARGETS], truths(raw, found.histogram.value.size), strict=True)
-    return [np.where(np.isnan(t) | np.isnan(e.value), np.nan, (e.low <= t) & (t <= e.high)) for e, t in pairs]
+    return [((e.low <= t) & (t <= e.high)).astype(np.float64) for e, t in pairs]
 
 
 REAL = (

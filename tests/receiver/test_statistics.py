@@ -83,8 +83,7 @@ def trial(setting, users, length, seed, people=TRUTH, **options):
     found = summarise(setting, names, release(setting, raw, seed + 10**6).ravel(), window=length // 2, **options)
     seen, moves = counts(raw)
     halves = [counts(half)[0] for half in np.split(raw, 2, axis=1)]
-    dwell = seen / (seen - moves.diagonal())
-    truths = ((found.histogram, seen), (found.over_time, halves), (found.transitions, moves), (found.dwell, dwell))
+    truths = ((found.histogram, seen), (found.over_time, halves), (found.transitions, moves))
     return [covered(estimate, truth) for estimate, truth in truths], found.method
 
 
@@ -120,33 +119,10 @@ def test_windows_add_up_and_the_order_of_users_in_the_file_does_not_matter():
     codes = release(setting, raw, 2)
     by_user = summarise(setting, np.repeat(np.arange(30), 7).tolist(), codes.ravel(), window=3)
     by_time = summarise(setting, np.tile(np.arange(30), 7).tolist(), codes.T.ravel(), window=3)
-    for name in ("histogram", "over_time", "transitions", "dwell"):
+    for name in ("histogram", "over_time", "transitions"):
         assert getattr(by_user, name).low == pytest.approx(getattr(by_time, name).low)
     assert by_user.in_window.tolist() == [90, 90, 30]
     assert by_user.histogram.value.sum() == pytest.approx(210)
-
-
-def test_the_top_is_sure_where_it_is_clear():
-    chain = MarkovModel([0.9, 0.05, 0.05], [[0.9, 0.05, 0.05]] * 3)
-    setting, raw = Policy(epsilon=2.0, mechanism="randomized_response").on(MODEL), chain.sample(10, 300, 1)
-    said = np.repeat(np.arange(300), 10).tolist(), release(setting, raw, 2).ravel()
-    found, both = (summarise(setting, *said, top=top) for top in (1, 2))
-    assert ([(each.code, each.sure) for each in found.top], found.maybe_top) == ([(0, True)], ())
-    assert both.top[0].sure
-    assert set(both.maybe_top) | {both.top[1].code} == {1, 2}
-
-
-def test_runs_have_no_longest_mean_where_releases_cannot_tell_that_any_ended():
-    setting, raw = Policy(epsilon=3.0, mechanism="randomized_response").on(MODEL), TRUTH.sample(20, 60, 1)
-    found = indicators(setting, np.repeat(np.arange(60), 20), release(setting, raw, 2).ravel())
-    before = np.zeros(3), np.zeros(3)
-    for z in (0.1, 1.0, 2.0, 50.0):
-        mean, low, high = inversion.dwell(found, z)
-        assert ((low >= 1) & (low <= mean) & (mean <= high)).all()
-        assert ((mean - low >= before[0]) & (high - mean >= before[1])).all()
-        before = mean - low, high - mean
-        assert np.isfinite(high).all() == (z < 50)
-    assert (low == 1).all()
 
 
 def test_what_cannot_be_inverted_is_not():
@@ -156,7 +132,7 @@ def test_what_cannot_be_inverted_is_not():
     assert indicators(held, np.zeros(2, np.int64), np.array([0, 0])) is None
 
 
-@pytest.mark.parametrize(("name", "wrong"), [("confidence", 1.0), ("method", "magic"), ("window", 0), ("top", 0)])
+@pytest.mark.parametrize(("name", "wrong"), [("confidence", 1.0), ("method", "magic"), ("window", 0)])
 def test_options_that_mean_nothing_are_refused(name, wrong):
     with pytest.raises(InputError, match=name):
         summarise(Policy(epsilon=0.5, mechanism="randomized_response").on(MODEL), ["u"], np.array([0]), **{name: wrong})
@@ -290,21 +266,18 @@ def test_a_symbol_that_is_hardly_disclosed_is_not_estimated_where_the_model_woul
     setting = sv.Policy(secrets=[sv.secrets.ever(2, epsilon=0.2, window=4)], mechanism="guarded").on(chain)
     found = summarise(setting, *_released(setting, 20, 4), method="model")
     assert found.undisclosed == (2,)
-    assert [each.code for each in found.top] == [0, 1]  # what the releases hide has no rank
-    assert found.maybe_top == (2,)
     misfit = ModelCheck(False, 9.0, 4.6, "a rule")
     named = sv.MarkovModel([0.6, 0.35, 0.05], chain.advance(np.eye(3)), alphabet=["news", "sport", "health"])
     counted = Statistics(None, found.known(False), misfit, False, named)
     assert np.isnan(counted.summary.histogram.value).tolist() == [False, False, True]
     assert np.isnan(counted.summary.transitions.value).sum() == 5
-    assert 2 not in [each.code for each in counted.summary.top]
     said = dict(counted.lines())
     assert said["not known"].startswith("health: no estimate; the release keeps declared secrets")
     hidden = found.known(True)  # under the model its count would be the model's: the interval holds all there is
-    assert np.isnan(hidden.histogram.value).tolist() == np.isnan(hidden.dwell.value).tolist() == [False, False, True]
+    assert np.isnan(hidden.histogram.value).tolist() == [False, False, True]
     assert (hidden.histogram.low[2], hidden.histogram.high[2], hidden.transitions.high[2, 0]) == (0, 80, 60)
     assert (hidden.histogram.high[:2] == found.histogram.high[:2]).all()
     fitting = Statistics(None, hidden, ModelCheck(True, 0.0, 4.6, "a rule"), True, named)
     assert "no estimate" in dict(fitting.lines())["not known"]
-    assert fitting.tables()[0].rows[-1] == ("health", *["not known"] * 3)
+    assert fitting.tables()[0].rows[-1] == ("health", *["not known"] * 2)
     assert all("health" not in row for row in fitting.tables()[1].rows)

@@ -10,6 +10,7 @@ from scipy.optimize import linprog
 
 from seqveil.core.secrets import SecretTracker
 from seqveil.core.secrets.tables import TIGHTER, AskedOfUsers, Bounds
+from seqveil.core.secrets.windows import WindowAccount, WindowRecords, log_odds
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,9 +58,27 @@ class Guarded:
         return np.concatenate(rows)
 
 
+def live(tracker: SecretTracker) -> tuple[WindowRecords, np.ndarray]:
+    """The records of all live windows, and their masses; of a stream that may end at any time, made to be looked at."""
+    plan, current = tracker.ahead, tracker.current
+    if not plan.family:
+        return tracker.records, tracker.masses
+    windows = plan.open[plan.open > tracker.step]
+    fresh = WindowRecords.fresh(windows, plan.family_priors[windows - 1], len(tracker.now))
+    masses = tracker.family_masses(windows)
+    low, high = (np.broadcast_to(each, fresh.odds.shape) for each in (current.lowest, current.highest))
+    odds = log_odds(masses.sum(3), fresh.prior)
+    return WindowRecords(fresh.index, fresh.prior, masses.sum(3), odds, low, high), masses
+
+
+def accounts(tracker: SecretTracker) -> tuple[WindowAccount, ...]:
+    """The account of every live window, in order."""
+    return live(tracker)[0].accounts(tracker.ahead)
+
+
 def asked(tracker: SecretTracker) -> Guarded:
     """What all live windows of a secret ask of the next kernel; symbols the belief rules out ask for nothing."""
-    masses, records = tracker.masses[0], tracker.live[0]
+    records, masses = (part[0] for part in live(tracker))
     total, present = masses.sum(1, keepdims=True), masses.sum(2)
     present = (present / np.maximum(present.sum(1, keepdims=True), 1e-300))[:, :, None]
     weights = np.where(total > 0, masses / np.where(total > 0, total, 1.0), present)

@@ -23,7 +23,7 @@ from seqveil.engine import batches, stream
 from seqveil.engine.policy import Policy, policy_of
 from seqveil.engine.secrets import states_of
 from seqveil.engine.streams import encode_released
-from seqveil.receiver.evidence import CaseReader, Says, backward
+from seqveil.receiver.evidence import CaseReader, Says, going_back
 
 
 def decode_stream(
@@ -128,10 +128,6 @@ def decode_steps(
     `codes` holds at step t the releases of those streams that have a t-th event, and so do `times` and `epsilons`, the
     record's ε. Online nothing is held beyond a step, so that streams may be long; else the distributions and columns of
     all steps are. `seen` gets each step with the releases as an observer sees them.
-
-    >>> setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
-    >>> [(t, distribution.shape) for t, distribution in decode_steps(setting, [np.array([0, 1]), np.array([1])])]
-    [(0, (2, 2)), (1, (1, 2))]
     """
     yield from decode_seen(setting, _follow(setting, codes, times, epsilons, seen), smooth)
 
@@ -160,13 +156,26 @@ def decode_seen(setting: stream.Terms, followed: Seen, smooth: bool = True) -> I
             kept.append((joint, says))
         else:
             yield t, filtering.symbols(model, joint.sum(1))
-    for t, later in backward(model, [says for _, says in kept]) if kept else ():
-        joint = kept[t][0][: len(later)]
-        later[~(joint * later).any((1, 2))] = 1.0  # what the model rules out says nothing about what came before it
-        joint *= later
-        joint /= joint.sum((1, 2), keepdims=True)
+    if kept:
+        _smooth(model, kept)
     for t, (joint, _) in enumerate(kept):
         yield t, filtering.symbols(model, joint.sum(1))
+
+
+def _smooth(model: MarkovModel, kept: list[tuple[Floats, Says]]) -> None:
+    """Weigh the distribution of each step, in place, by the likelihood of all releases after it."""
+    later = np.ones((len(kept[0][0]), kept[0][0][0].size))
+
+    def pull(values: Floats) -> Floats:
+        """One step of the model back, in each case."""
+        return filtering.pull(model, values.reshape(-1, model.size)).reshape(values.shape)
+
+    for t, ahead in going_back(later, [says for _, says in kept], pull):
+        joint = kept[t][0][: len(ahead)]
+        likely = later[: len(ahead)].reshape(joint.shape)
+        likely[~(joint * likely).any((1, 2))] = 1.0  # what the model rules out says nothing about what came before it
+        joint *= likely
+        joint /= joint.sum((1, 2), keepdims=True)
 
 
 def _cases(setting: stream.Terms, before: stream.State, seen: Any) -> Floats:

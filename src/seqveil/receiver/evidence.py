@@ -39,19 +39,12 @@ SETTLED = 30  # steps after which people are held to be where they usually are
 BLOCK = 1 << 20  # numbers of one block's forward distributions
 KEPT = 1 << 24  # numbers of likelihoods up to which they are laid out once for all rounds
 PRODUCT = 1 << 18  # multiplications of one product: larger ones are spread over threads, which costs more than it gains
+FEW_ROWS = 500  # of which sums are sooner row by row than column by column
 WORTH_IT = 64  # streams of a block: where products would hold fewer, they are as large as they come
 
 
 class Followed:
-    """Streams of users, numbered from 0, as anyone who has the releases can follow them: one row of public state each.
-
-    >>> from seqveil.engine.policy import Policy
-    >>> followed = Followed(Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])))
-    >>> [turn.tolist() for turn, _ in followed.observe(np.array([0, 1, 0]), np.array([0, 1, 0]))]
-    [[0, 1], [2]]
-    >>> followed.state.steps.tolist()
-    [2, 1]
-    """
+    """Streams of users, numbered from 0, as anyone who has the releases follows them: a row of public state each."""
 
     def __init__(self, setting: Terms) -> None:
         self.setting, self.state = setting, State.start(setting, 0)
@@ -84,12 +77,6 @@ class Evidence:
 
     Only proportions within an event matter. A row of ones says nothing: an event without a release, or a held one.
     Where there are K cases an event has a row for each, and `joins[links[k]]` says how the case goes on there.
-
-    >>> from seqveil import Policy
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> found = Evidence.of(Policy(epsilon=1.0, mechanism="randomized_response").on(model), [[0, 0, 1], [1]])
-    >>> found.people, found.events, found.n
-    (2, 4, 2)
     """
 
     table: Floats  # (R, n)
@@ -132,11 +119,11 @@ class Evidence:
         """All streams, kept for round after round."""
         return list(self.blocks())
 
-    def blocks(self, times: int = 1, newest: Ints | None = None) -> Iterator[Walk]:
-        """All streams, a block at a time, of each of which so many times its distributions are held."""
+    def blocks(self, newest: Ints | None = None) -> Iterator[Walk]:
+        """All streams, a block at a time."""
         states = self.n if newest is None else newest.size
         together = PRODUCT // (self.cases * states**2)
-        numbers = max(1, BLOCK // (states * self.cases * times))
+        numbers = max(1, BLOCK // (states * self.cases))
         for places, lengths in self.layout.blocks(numbers, together if together >= WORTH_IT else ANY):
             yield Walk(self, places, lengths, newest)
 
@@ -164,13 +151,8 @@ class Evidence:
         Releases in batches are refused: the likelihood of a path joins several symbols, which this log has no place
         for. Release in blocks or one by one what shall be learned from.
 
-        Parameters:
-          setting: what they were made with.
-          users: whose each is, numbered from 0.
-          codes: what was released.
-          times: when, in seconds.
-          epsilons: of blocks, those of the record, which say where one was cut.
-          seen: gets the users of each round with their releases as an observer sees them.
+        Users are numbered from 0; of blocks `epsilons` are those of the record, which say where one was cut; `seen`
+        gets the users of each round with their releases as an observer sees them.
         """
         if setting.in_batches:
             raise InputError("a release in batches cannot be learned from; release in blocks or one by one")
@@ -216,19 +198,11 @@ class Evidence:
         pieces = -(-lengths // length)
         return self.renumbered((np.cumsum(pieces) - pieces)[self.users] + place // length)
 
-    def says(self, places: Ints, lengths: Ints, t: int, shown: Ints) -> Says:
-        """What the t-th events of streams (U,) at these places (U, T) say of states that show these symbols (S,).
-
-        Past a stream's end that is nothing.
-        """
-        users = len(lengths)
-        if t >= places.shape[1]:
-            return Says(np.ones((users, self.cases, shown.size)))
-        at, ended = places[:, t], lengths <= t
-        likely = self.table[self.index[at].reshape(users, self.cases)]
+    def says(self, at: Ints, shown: Ints) -> Says:
+        """What some events (U,) say of states that show these symbols (S,)."""
+        likely = self.table[self.index[at].reshape(at.size, self.cases)]
         likely = likely if shown.size == self.n else np.take(likely, shown, axis=-1)
-        likely[ended] = 1.0
-        return Says(likely, None if self.links is None else np.where(ended, 0, self.links[at]), self.joins, shown)
+        return Says(likely, None if self.links is None else self.links[at], self.joins, shown)
 
 
 class CaseReader:
@@ -288,7 +262,9 @@ class Says:
         """Streams whose case may change at the event, those of one join together; the states that may, and the join."""
         if self.links is None or self.joins is None or self.shown is None or not self.links.any():
             return []
-        kinds, found = np.unique(self.links).tolist(), []
+        kinds, found = self.links[:1].tolist(), []
+        if (self.links != kinds[0]).any():
+            kinds = np.unique(self.links).tolist()
         for kind in filter(None, kinds):  # the first leaves all as it is
             join = self.joins[kind][..., self.shown]
             changed = np.flatnonzero((join != np.eye(len(join))[:, :, None]).any((0, 1)))
@@ -306,7 +282,7 @@ class Says:
         return found
 
 
-def _back(
+def going_back(
     later: Floats, said: Sequence[Says], pull: Callable[[Floats], Floats], scales: Sequence[Floats] | None = None
 ) -> Iterator[tuple[int, Floats]]:
     """Back from the last event: each step, and the likelihood of the next event and all later by the state there.
@@ -324,24 +300,12 @@ def _back(
         yield t, ahead
 
 
-def backward(model: MarkovModel, said: Sequence[Says]) -> Iterator[tuple[int, Floats]]:
-    """Back from the last event: each step, and the likelihood of all after it by case and state, (U, K, S).
-
-    Each is as far off as a factor for each stream; the array is one, and changes from step to step.
-    """
-    later = np.ones((len(said[0]), said[0].rows[0].size))
-
-    def pull(values: Floats) -> Floats:
-        """One step of the model back, in each case."""
-        return filtering.pull(model, values.reshape(-1, model.size)).reshape(values.shape)
-
-    for t, ahead in _back(later, said, pull):
-        yield t, later[: len(ahead)].reshape(len(ahead), -1, model.size)
-
-
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """A chain of order 1 as full tables: the distribution of the first state (S,), and a row a state (S, S)."""
+    """A chain of order 1 as full tables: the distribution of the first state (S,), and a row a state (S, S).
+
+    Several as one have an axis more in front.
+    """
 
     first: Floats
     rows: Floats
@@ -349,7 +313,11 @@ class Chain:
     @property
     def n(self) -> int:
         """How many states there are."""
-        return int(self.first.size)
+        return int(self.first.shape[-1])
+
+    def part(self, chosen: slice) -> Chain:
+        """Some of several."""
+        return Chain(self.first[chosen], self.rows[chosen])
 
     @classmethod
     def uniform(cls, n: int) -> Chain:
@@ -393,23 +361,23 @@ class Walk:
         """`places` (U, T) are the streams' events in the evidence, any past a stream's end."""
         self.cases, self.joins, self.places, self.lengths = evidence.cases, evidence.joins, places, lengths
         self.shown = np.arange(evidence.n) if newest is None else newest
-        going = [int((lengths > t).sum()) for t in range(places.shape[1])]
-        self.said = [evidence.says(places[:now], lengths[:now], t, self.shown) for t, now in enumerate(going)]
+        self.said = [evidence.says(places[lengths > t, t], self.shown) for t in range(places.shape[1])]
 
     def forward(self, chain: Chain, keep: bool = True) -> Floats:
-        """log Pr(releases) a user; keeps the distributions for the way back."""
+        """log Pr(releases) a user, (U,) or under several chains (G, U); keeps the distributions for the way back."""
         self.chain, self.distributions, self.scales = chain, list[Floats](), list[Floats]()
-        log, begun = np.zeros(self.lengths.size), np.zeros((self.lengths.size, self.cases, chain.n))
-        begun[:, 0] = chain.first
-        joint = (self.said[0].onward(begun) * self.said[0].rows).reshape(self.lengths.size, -1)
+        several, users = chain.first.shape[:-1], self.lengths.size
+        log, begun = np.zeros((*several, users)), np.zeros((*several, users, self.cases, chain.n))
+        begun[..., 0, :] = chain.first[..., None, :]
+        joint = (self.said[0].onward(begun) * self.said[0].rows).reshape(*several, users, -1)
         with np.errstate(divide="ignore", invalid="ignore"):
             for t, says in enumerate(self.said):
-                joint = self._onward(joint[: len(says)], says) if t else joint
-                scale = joint.sum(1)
-                joint /= scale[:, None]
+                joint = self._onward(joint[..., : len(says), :], says) if t else joint
+                scale = joint.sum(-1)
+                joint /= scale[..., None]
                 if not (scale > 0).all():
                     raise InputError(IMPOSSIBLE)
-                log[: scale.size] += np.log(scale)
+                log[..., : len(says)] += np.log(scale)
                 if keep:
                     self.distributions.append(joint)
                     self.scales.append(scale)
@@ -419,44 +387,54 @@ class Walk:
         """Expected firsts and moves (the latter still to be multiplied by the rows), together or user by user."""
         users, n, cases = self.lengths.size, self.chain.n, self.cases
         moves, later = np.zeros((users, n, n) if apart else (n, n)), np.ones_like(self.distributions[0])
-        for at, after in _back(later, self.said, self._pull, self.scales):
+        for at, after in going_back(later, self.said, self._pull, self.scales):
             going = len(after)
             before = self.distributions[at][:going]
             if apart:
-                pair = (part.reshape(going, cases, n) for part in (before, after))
-                moves[:going] += np.einsum("ukx,ukz->uxz", *pair)
+                by_case = before.reshape(going, cases, n).transpose(0, 2, 1)
+                moves[:going] += by_case @ after.reshape(going, cases, n)
             else:
                 moves += before.reshape(-1, n).T @ after.reshape(-1, n)
         first = (self.distributions[0] * later).reshape(users, cases, n).sum(1)
         return first if apart else first.sum(0), moves
 
-    def sample(self, generator: np.random.Generator) -> Ints:
-        """One truth for each stream, (U, T), drawn backward; what lies past its end is not to be read."""
-        cases, n, towards = self.cases, self.chain.n, np.ascontiguousarray(self.chain.rows.T)
-        truth = np.zeros((self.lengths.size, len(self.said)), np.int64)
-        after, case = 0, np.zeros((0, 1), np.int64)  # streams that go on, and their case
-        for t in range(len(self.distributions) - 1, -1, -1):
-            running = self.distributions[t].copy()
+    def sample(self, generator: np.random.Generator, each: int) -> Ints:
+        """So many truths for each stream under each of the several chains, drawn backward: (T, each, G, U).
+
+        All go side by side, for a step of few rows takes little less than one of many. What lies past the end of a
+        stream is not to be read.
+        """
+        cases, (chains, n), users = self.cases, self.chain.first.shape, self.lengths.size
+        towards = np.ascontiguousarray(self.chain.rows.transpose(0, 2, 1)).reshape(-1, n)
+        truth, number = np.zeros((len(self.said), each, chains, users), np.int64), n * np.arange(chains)[:, None]
+        after, case = 0, np.zeros((each, chains, 0), np.int64)  # streams that go on, and their case
+        for t in range(len(self.said) - 1, -1, -1):
+            now = self.distributions[t].reshape(chains, -1, cases, n)
+            running = np.tile(now, (each, 1, 1, 1, 1))
             if after:
-                ahead, following = running[:after].reshape(after, cases, n), truth[:after, t + 1]
-                ahead *= np.take(towards, following, axis=0)[:, None]
+                ahead, following = running[:, :, :after], truth[t + 1, :, :, :after]
+                ahead *= np.take(towards, following + number, axis=0)[..., None, :]
                 links = self.said[t + 1].links
                 if links is not None and self.joins is not None:
                     symbol = self.shown[following, None]
-                    ahead *= self.joins[links[:, None], np.arange(cases), case[:after], symbol][:, :, None]
-            for k in range(1, cases * n):  # many times sooner than a sum along short rows
-                running[:, k] += running[:, k - 1]
-            after = len(running)
-            uniform = generator.random(len(truth))[:after] * running[:, -1]
-            running[:, -1] = np.inf
-            chosen = (running > uniform[:, None]).argmax(1)
-            case, truth[:after, t] = chosen[:, None] // n, chosen % n
+                    ahead *= self.joins[links[:, None], np.arange(cases), case[..., None], symbol][..., None]
+            flat, after = running.reshape(-1, cases * n), now.shape[1]
+            if len(flat) < FEW_ROWS:
+                np.cumsum(flat, axis=1, out=flat)
+            else:
+                for k in range(1, cases * n):  # many times sooner than a sum along each of many short rows
+                    flat[:, k] += flat[:, k - 1]
+            uniform = generator.random(len(flat)) * flat[:, -1]
+            flat[:, -1] = np.inf
+            chosen = (flat > uniform[:, None]).argmax(1).reshape(each, chains, after)
+            case, truth[t, :, :, :after] = np.divmod(chosen, n) if cases > 1 else (case, chosen)
         return truth
 
     def _onward(self, distribution: Floats, says: Says) -> Floats:
         """The distribution one move on, times what the event there says."""
-        moved = (distribution.reshape(-1, self.chain.n) @ self.chain.rows).reshape(len(says), -1, self.chain.n)
-        return (says.onward(moved) * says.rows).reshape(len(says), -1)
+        n, several = self.chain.n, self.chain.first.shape[:-1]
+        moved = (distribution.reshape(*several, -1, n) @ self.chain.rows).reshape(*several, len(says), -1, n)
+        return (says.onward(moved) * says.rows).reshape(*several, len(says), -1)
 
     def _pull(self, value: Floats) -> Floats:
         """What comes with an event, by the state before it."""
@@ -495,23 +473,18 @@ def likelihoods(evidence: Evidence, chain: Chain) -> Floats:
     return np.concatenate([walk.forward(chain, keep=False) for walk in _walks(evidence, chain)])
 
 
-def by_user(evidence: Evidence, chain: Chain) -> tuple[Floats, Floats]:
-    """Expected counts user by user, long streams first: firsts (U, n) and moves (U, n, n)."""
-    firsts, moves = list[Floats](), list[Floats]()
-    for walk in _walks(evidence, chain, chain.n):
+def by_user(evidence: Evidence, chain: Chain) -> Iterator[tuple[Floats, Floats]]:
+    """Expected counts user by user, firsts (U, n) and moves (U, n, n), of one block of users after another."""
+    for walk in _walks(evidence, chain):
         walk.forward(chain)
         first, moved = walk.counts(apart=True)
-        firsts.append(first)
-        moves.append(moved * chain.rows)
-    return np.concatenate(firsts), np.concatenate(moves)
+        yield first, moved * chain.rows
 
 
-def _walks(evidence: Evidence, chain: Chain, times: int = 1) -> Iterable[Walk]:
+def _walks(evidence: Evidence, chain: Chain) -> Iterable[Walk]:
     """All streams, a block at a time; evidence over other symbols, and none at all, is refused."""
     if evidence.n != chain.n:
         raise InputError(f"expected evidence over {chain.n} symbols, got {evidence.n}")
     if not evidence.events:
         raise InputError("there is nothing to learn from: the evidence holds no events")
-    if times == 1 and evidence.events * evidence.cases * evidence.n <= KEPT:
-        return evidence.walks
-    return evidence.blocks(times)
+    return evidence.walks if evidence.events * evidence.cases * evidence.n <= KEPT else evidence.blocks()

@@ -19,7 +19,7 @@ which counts what the noise of the release hides.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -35,10 +35,10 @@ from seqveil.core.words import Line, Result, count, plain
 from seqveil.receiver.evidence import Chain, Evidence, ExpectedStatistics, by_user, distribution, expect, likelihoods
 
 ROUNDS, TOLERANCE = 150, 1e-6
-# Pseudo-moves a row, tried on held-out users. With much fewer, rare symbols come to stand for kinds of people: that
-# predicts releases of a small ε a little better, and what people do a little worse.
-STRENGTHS = (30.0, 300.0)  # the first where there are too few users to try
-TRIED = 4000  # users that the strengths are tried on
+# Pseudo-moves a row. With much fewer, rare symbols come to stand for kinds of people: that predicts releases of a small
+# ε a little better, and what people do a little worse.
+STRENGTH = 30.0
+TRIED = 4000  # users that most of the way is made on
 PART = 5  # every fifth user is held out
 PIECE = 100  # events: longer streams are cut for the climb, which loses one move a piece and saves many steps
 FAMILY_ROUNDS = 40
@@ -48,13 +48,9 @@ FLOOR = 1e-12  # of a learned probability: a chain learned from releases rules n
 LEAST = 1e-6  # pseudo-moves a row without which the posterior has no end
 
 
-def _nothing() -> None:
-    """Where nobody asks how far it is."""
-
-
 @dataclass(frozen=True)
 class HeldOut:
-    """How well chains learned from some users predict the releases of others.
+    """How well a chain learned from some users predicts the releases of others.
 
     `log_evidence` is the log of an e-value: were there no context, all symbols alike at every step, it would pass
     log(1/a) with probability at most a.
@@ -65,7 +61,6 @@ class HeldOut:
     gain: float  # nats an event over no context
     error: float  # its standard error over users
     log_evidence: float
-    best: int = 0  # which of the chains it is
 
     @property
     def earned(self) -> bool:
@@ -79,7 +74,6 @@ class Learned(Result):
 
     title: ClassVar[str] = "Learned"
     model: MarkovModel
-    strength: float
     found: ExpectedStatistics
     end: Climb
     held_out: HeldOut | None  # None where there were too few users to hold any out
@@ -88,7 +82,7 @@ class Learned(Result):
         """How it was learned, as plain values."""
         model, found, end, held_out = self.model, self.found, self.end, self.held_out
         facts: dict[str, Any] = {"users": found.users, "releases": found.events, "symbols": model.n}
-        facts |= {"rounds": end.rounds, "converged": end.converged, "strength": self.strength}
+        facts |= {"rounds": end.rounds, "converged": end.converged}
         facts |= {"order": model.order, "model": model.fingerprint}
         if held_out is not None:
             facts |= {"gain": held_out.gain, "gain_error": held_out.error}
@@ -102,7 +96,7 @@ class Learned(Result):
         ended = "converged" if end.converged else f"not converged: still {end.change:.1e} nats an event a round"
         said = [
             ("learned", f"{self.model!r} from {taken}"),
-            ("EM", f"{count(end.rounds, 'round')}, {ended}; pseudo-count of {self.strength:g} per row"),
+            ("EM", f"{count(end.rounds, 'round')}, {ended}"),
         ]
         if held_out is not None:
             beats = "beyond chance" if held_out.earned else "NOT beyond chance: keep releasing without it"
@@ -111,13 +105,7 @@ class Learned(Result):
         return said
 
 
-def learn(
-    evidence: Evidence,
-    alphabet: Symbols | Sequence[Any] | None = None,
-    *,
-    strengths: Sequence[float] = STRENGTHS,
-    each_round: Callable[[], None] = _nothing,
-) -> Learned:
+def learn(evidence: Evidence, alphabet: Symbols | Sequence[Any] | None = None) -> Learned:
     """The chain most likely behind the releases, given a Dirichlet prior.
 
     max over P of log Σ_x Pr_P(x) Π_k Q(y_k|x_k) + strength · Σ_s Σ_z F(z|s) log P(z|s), by EM.
@@ -125,73 +113,46 @@ def learn(
     *Guarantee*: post-processing. The input holds releases and public numbers only, so it costs no budget, however often
     it is done; the chain rules no transition out.
 
-    Parameters: `alphabet` names the symbols (codes 0..n-1 without); `strengths`, in pseudo-moves a row, are tried on
-    held-out users; `each_round` is called after every round of EM.
-
-    >>> truth = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]])
-    >>> from seqveil import Policy
-    >>> from seqveil.engine.streams import CodeStreams
-    >>> from seqveil.core.randomness import SeededRandomness
-    >>> none = MarkovModel([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]])
-    >>> setting = Policy(epsilon=1.0, mechanism="randomized_response").on(none)
-    >>> streams, raw = CodeStreams(setting, randomness=SeededRandomness(2)), truth.sample(40, users=500, seed=1)
-    >>> released = np.stack([streams.release(range(500), x).codes for x in raw.T], axis=1)
-    >>> learned = learn(Evidence.of(setting, released))
-    >>> learned.model.chain.toarray().round(1).tolist(), learned.held_out.earned
-    ([[0.9, 0.1], [0.2, 0.8]], True)
+    `alphabet` names the symbols (codes 0..n-1 without).
 
     Reference: Baum, Petrie, Soules, Weiss 1970; docs/theory.md, section 10.
     """
     names = symbols_of(range(evidence.n) if alphabet is None else alphabet)
     if evidence.n**2 > LARGEST:
         raise InputError(f"a chain over {evidence.n} symbols is too large a table to learn; use fewer symbols")
-    centre = family(_some(evidence).cut(PIECE), names, each_round)
-    strength, earned = _try(evidence, centre, strengths, each_round)
-    end, whole = mode(evidence, centre, strength, each_round)
-    return Learned(end.chain.model(names), strength, whole, end, earned)
+    centre = family(_some(evidence).cut(PIECE), names)
+    end, whole = mode(evidence, centre, STRENGTH)
+    return Learned(end.chain.model(names), whole, end, _tried(evidence, centre))
 
 
-def mode(
-    evidence: Evidence, centre: Chain, strength: float, each_round: Callable[[], None] = _nothing
-) -> tuple[Climb, ExpectedStatistics]:
+def mode(evidence: Evidence, centre: Chain, strength: float) -> tuple[Climb, ExpectedStatistics]:
     """The top of likelihood × prior, and the counts that the releases lead one to expect there."""
-    end = climb(_some(evidence).cut(PIECE), centre, centre, strength, each_round=each_round)
+    end = climb(_some(evidence).cut(PIECE), centre, centre, strength)
     if evidence.people > TRIED:  # most of the way was made on some of the users
-        end = climb(evidence.cut(PIECE), end.chain, centre, strength, each_round=each_round)
+        end = climb(evidence.cut(PIECE), end.chain, centre, strength)
     whole = expect(evidence, end.chain)
     chain = Chain(maximise(whole, centre, strength).first, end.chain.rows)  # first symbols are those of whole streams
     return replace(end, chain=chain), whole
 
 
-def held_out(evidence: Evidence, chains: Sequence[Chain]) -> HeldOut:
-    """What releases of users that none of the chains was learned from say for the chains, on average.
-
-    The e-value is the mean of the likelihood ratios, one a chain, so trying several is paid for.
-    """
-    base = likelihoods(evidence, Chain.uniform(evidence.n))
-    gains = np.stack([likelihoods(evidence, chain) - base for chain in chains])
-    totals, events = gains.sum(1), evidence.events
-    best = int(totals.argmax())
-    own = gains[best]
+def held_out(evidence: Evidence, chain: Chain) -> HeldOut:
+    """What releases of users that the chain was not learned from say for it, on average."""
+    own = likelihoods(evidence, chain) - likelihoods(evidence, Chain.uniform(evidence.n))
+    total, events = float(own.sum()), evidence.events
     spread = float(own.std(ddof=1)) * math.sqrt(own.size) if own.size > 1 else math.inf
-    log_mean = float(np.logaddexp.reduce(totals)) - math.log(len(chains))
-    return HeldOut(own.size, events, float(own.sum()) / events, spread / events, log_mean, best)
+    return HeldOut(own.size, events, total / events, spread / events, total)
 
 
-def _try(
-    evidence: Evidence, centre: Chain, strengths: Sequence[float], each_round: Callable[[], None]
-) -> tuple[float, HeldOut | None]:
-    """The strength whose chain, learned from four fifths of some users, predicts the releases of the rest best."""
+def _tried(evidence: Evidence, centre: Chain) -> HeldOut | None:
+    """How well a chain from four fifths of some users predicts the releases of the rest; None of too few users."""
     some = _some(evidence)
     if some.people < 2 * PART:
         some = some.cut(min(PIECE, max(10, some.events // 50)))  # of few users, hold out pieces of their streams
     last = _every(some, PART)
     if not last.any() or some.people < 2 * PART:
-        return strengths[0], None
+        return None
     rest, others = some.of_users(~last), some.of_users(last)
-    ends = (climb(rest.cut(PIECE), centre, centre, each, 30, each_round) for each in strengths)
-    found = held_out(others, [end.chain for end in ends])
-    return strengths[found.best], found
+    return held_out(others, climb(rest.cut(PIECE), centre, centre, STRENGTH, 30).chain)
 
 
 def _some(evidence: Evidence) -> Evidence:
@@ -208,15 +169,8 @@ def _every(evidence: Evidence, step: int) -> NDArray[np.bool_]:
     return mask
 
 
-def family(evidence: Evidence, alphabet: Symbols | None, each_round: Callable[[], None] = _nothing) -> Chain:
-    """The best chain of order 1 in the family: a few shares and one distribution of where jumps go.
-
-    >>> from seqveil.core.model import MarkovModel
-    >>> walk = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]).sample(50, users=50, seed=1)
-    >>> raw = Evidence(np.eye(2), np.repeat(np.arange(50), 50), walk.ravel())
-    >>> family(raw, None).rows.round(1).tolist()
-    [[0.9, 0.1], [0.1, 0.9]]
-    """
+def family(evidence: Evidence, alphabet: Symbols | None) -> Chain:
+    """The best chain of order 1 in the family: a few shares and one distribution of where jumps go."""
     n, shapes = evidence.n, np.stack([np.eye(evidence.n), *near(alphabet)])
     shares, base = np.full(len(shapes), 0.5 / len(shapes)), np.full(n, 1.0 / n)
     for _ in range(FAMILY_ROUNDS):
@@ -227,7 +181,6 @@ def family(evidence: Evidence, alphabet: Symbols | None, each_round: Callable[[]
         base = distribution(jumps + found.first + 1.0 / n, FLOOR)
         if found.moves.any():  # two pseudo-moves that jump: nothing is ever ruled out
             shares = shares * (ratio * shapes).sum((1, 2)) / (found.moves.sum() + 2.0)
-        each_round()
     rows = np.tensordot(shares, shapes, 1) + (1.0 - shares.sum()) * base
     return Chain(base, distribution(rows, FLOOR))
 
@@ -267,7 +220,6 @@ def climb(
     centre: Chain,
     strength: float,
     rounds: int = ROUNDS,
-    each_round: Callable[[], None] = _nothing,
 ) -> Climb:
     """max over chains of log Pr(releases) + strength · Σ_s Σ_z centre(z|s) log P(z|s), from `start`, until it is there.
 
@@ -291,7 +243,6 @@ def climb(
         else:
             push = min(FASTEST, push * 1.1)
         chain, plain, change, value = tried, after, abs(new - value), new
-        each_round()
     return Climb(chain, done, change / evidence.events, bool(change <= enough), value)
 
 
@@ -316,8 +267,8 @@ def _pushed(chain: Chain, plain: Chain, push: float) -> Chain:
     return Chain(*(distribution(old * (new / old) ** push, FLOOR) for old, new in both))
 
 
-def posterior(chain: Chain, evidence: Evidence, strength: float, many: int, seed: int = 0) -> list[Chain]:
-    """Chains drawn from the posterior around its top, as tables.
+def posterior(chain: Chain, evidence: Evidence, strength: float, many: int) -> Chain:
+    """So many chains drawn from the posterior around its top.
 
     Reference: Louis, *Finding the observed information matrix when using the EM algorithm*, JRSS B 1982.
 
@@ -325,17 +276,15 @@ def posterior(chain: Chain, evidence: Evidence, strength: float, many: int, seed
     strength · P_s P_sᵀ is added to the block of each row, these directions have some, so that A has a root, and what is
     drawn in all others stays as it was: A does not see the common part of θ_s, and the addition sees P_sᵀ θ_s alone.
     """
-    firsts, moves = by_user(evidence, chain)
-    scores = (moves - moves.sum(2, keepdims=True) * chain.rows).reshape(len(moves), -1)
-    scores = np.concatenate([scores, firsts - chain.first], axis=1)
-    information = scores.T @ scores
-    information[np.diag_indices_from(information)] += max(strength, LEAST) * np.append(chain.rows, chain.first)
+    information = np.diag(max(strength, LEAST) * np.append(chain.rows, chain.first))
+    for firsts, moves in by_user(evidence, chain):
+        scores = (moves - moves.sum(2, keepdims=True) * chain.rows).reshape(len(moves), -1)
+        scores = np.concatenate([scores, firsts - chain.first], axis=1)
+        information += scores.T @ scores
     root = np.linalg.cholesky(information)
-    numbers = np.random.default_rng(seed).standard_normal((len(root), many))
-    parts = (np.split(move, [chain.rows.size]) for move in np.linalg.solve(root.T, numbers).T)
-    return [
-        Chain(_moved(chain.first, first), _moved(chain.rows, rows.reshape(chain.rows.shape))) for rows, first in parts
-    ]
+    numbers = np.random.default_rng(0).standard_normal((len(root), many))
+    rows, first = np.split(np.linalg.solve(root.T, numbers).T, [chain.rows.size], axis=1)
+    return Chain(_moved(chain.first, first), _moved(chain.rows, rows.reshape(many, *chain.rows.shape)))
 
 
 def _moved(distribution: Floats, move: Floats) -> Floats:

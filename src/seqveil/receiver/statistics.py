@@ -15,14 +15,13 @@ release, and an interval is what all but the outermost of them have in common.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seqveil.core.bulk import numbered, places_within
 from seqveil.core.errors import InputError
@@ -30,12 +29,14 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.engine.blocks import Made
 from seqveil.engine.stream import Rows, Terms
-from seqveil.receiver.evidence import Chain, Evidence, Walk
-from seqveil.receiver.inversion import Indicators, dwell, histogram, indicators, transitions
+from seqveil.receiver.evidence import Chain, Evidence
+from seqveil.receiver.inversion import Indicators, histogram, indicators, transitions
 from seqveil.receiver.learn import mode, posterior
 
-DRAWN = 100  # truths drawn where releases cannot be inverted
+DRAWN = 80  # truths drawn where releases cannot be inverted: of 80 the second from either side ends 95 %
 EACH = 2  # of them are drawn under one learned chain: following the releases takes most of the time
+ROOM = 1 << 24  # numbers that are held of a block of streams under several chains
+BESIDE = 2_000  # streams under one chain each that go side by side: of more, a step no longer fits the cache
 STRENGTH = 2.0  # pseudo-moves a row that the model of the release counts for
 LONGEST = 60  # symbols up to which a chain is learned with its uncertainty
 MOST_STATES = 2000  # states of a model up to which truths are drawn under it
@@ -56,17 +57,6 @@ class Estimate:
     high: Floats
 
 
-@dataclass(frozen=True)
-class TopSymbol:
-    """One of the most frequent symbols: its share, and whether it is among them for sure, all symbols together."""
-
-    code: int
-    share: float
-    low: float
-    high: float
-    sure: bool
-
-
 @dataclass(frozen=True, eq=False)
 class Summary:
     """What the releases say about these streams. Counts are of the streams themselves, not of a wider population."""
@@ -80,9 +70,6 @@ class Summary:
     over_time: Estimate  # (W, n) the same in each window
     in_window: Ints  # (W,) events there are in each window: public
     transitions: Estimate  # (n, n) how often each symbol followed each
-    dwell: Estimate  # (n,) mean length of a symbol's runs
-    top: tuple[TopSymbol, ...]
-    maybe_top: tuple[int, ...]  # codes that may be among the top as well
     disclosed: Floats | None = None  # (n,) of "guarded" releases: mean probability of a symbol where it is the truth
 
     @property
@@ -91,25 +78,26 @@ class Summary:
         return () if self.disclosed is None else tuple(np.flatnonzero(self.disclosed < ENOUGH).tolist())
 
     def known(self, intervals: bool) -> Summary:
-        """What may be said of it; without `intervals` the estimates alone, and no symbol is surely on top.
+        """What may be said of it; without `intervals` the estimates alone.
 
         Under the model, or without intervals, a symbol that guarded releases hardly reveal has no estimate (NaN): it
         would be the model's guess. Its interval holds everything that is possible.
         """
         learned = intervals and self.method != "model"  # by an interval that no model narrows
         gone = np.isin(np.arange(self.histogram.value.size), () if learned else self.undisclosed)
-        most: dict[str, Any] = {"histogram": self.events, "over_time": self.in_window[:, None], "dwell": math.inf}
-        most["transitions"], found = self.events - self.users, dict[str, Any]()
+        most: dict[str, Any] = {
+            "histogram": self.events,
+            "over_time": self.in_window[:, None],
+            "transitions": self.events - self.users,
+        }
+        found = dict[str, Any]()
         for name, highest in most.items():
-            was, least = getattr(self, name), float(name == "dwell")
+            was = getattr(self, name)
             unknown = gone[:, None] | gone if name == "transitions" else np.broadcast_to(gone, was.value.shape)
-            ends = np.where(unknown, least, was.low), np.where(unknown, highest, was.high)
             value, error = np.where(unknown, np.nan, was.value), np.where(unknown, np.nan, was.error)
+            ends = np.where(unknown, 0.0, was.low), np.where(unknown, highest, was.high)
             nothing = np.full(value.shape, np.nan)
             found[name] = Estimate(value, error, *ends) if intervals else Estimate(value, nothing, nothing, nothing)
-        if not intervals:
-            top = (replace(one, low=math.nan, high=math.nan, sure=False) for one in self.top if not gone[one.code])
-            found |= {"top": tuple(top), "maybe_top": ()}
         return replace(self, **found)
 
 
@@ -122,7 +110,6 @@ def summarise(
     *,
     confidence: float = 0.95,
     window: int | None = None,
-    top: int = 5,
     method: str = "auto",
     seen: Callable[[Rows, Made], None] | None = None,
 ) -> Summary:
@@ -131,11 +118,9 @@ def summarise(
     `method` "auto" takes "design" where every release can be inverted and no few events outweigh the others, "model"
     for "guarded" releases and blocks under a model that is more than one chain of order 1, and else "learned".
 
-    Parameters: users and released codes, event by event, in time order within each user; of blocks `epsilons`, as the
-    record has them, say where one was cut; `window` counts events of a stream that make one window of the histogram
-    over time (one window by default);
-    `seen` gets the users of each round, numbered as they come, and their releases as an observer sees them, unless
-    releases are inverted.
+    Users and codes stand event by event, in time order within each user; `epsilons` are as in `Evidence.of_streams`,
+    and so is `seen`, unless releases are inverted; `window` counts the events of a stream that make one window of the
+    histogram over time (one window by default).
 
     >>> from seqveil.core.model import MarkovModel
     >>> from seqveil.engine.policy import Policy
@@ -157,8 +142,8 @@ def summarise(
         raise InputError('expected method "auto", "design", "learned" or "model"')
     if not 0.5 <= confidence < 1:
         raise InputError(f"expected a confidence from 0.5 up to 1, got {confidence}")
-    if (window is not None and window < 1) or top < 1:
-        raise InputError("expected a window and a number of top symbols of at least 1")
+    if window is not None and window < 1:
+        raise InputError(f"expected a window of at least 1 event, got {window}")
     index: dict[Hashable, int] = {}
     who = numbered(index, users)
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
@@ -181,11 +166,9 @@ def summarise(
         parts = drawn.estimates(evidence, z, _ranked if under_model else _spread)
         way = ("model", MODEL) if under_model else ("learned", LEARNED)
         disclosed = drawn.disclosed if setting.guards else None
-    histogram, over_time, transitions, dwell = parts
-    unknown = None if disclosed is None else disclosed < ENOUGH
-    leading, others = _top(histogram, codes.size, top, confidence, unknown)
+    histogram, over_time, transitions = parts
     about = (len(index), codes.size, confidence, *way)
-    return Summary(*about, histogram, over_time, np.bincount(slots), transitions, dwell, leading, others, disclosed)
+    return Summary(*about, histogram, over_time, np.bincount(slots), transitions, disclosed)
 
 
 NO_DESIGN = (
@@ -198,66 +181,73 @@ NO_DESIGN_GUARDED = (
 )
 
 
-Parts = tuple[Estimate, Estimate, Estimate, Estimate]  # histogram, over time, transitions, dwell
-Spread = Callable[[Floats, float, float, float | Floats], Estimate]
+Parts = tuple[Estimate, Estimate, Estimate]  # histogram, over time, transitions
+Spread = Callable[[Floats, float, float | Floats], Estimate]
 
 
 def _design(found: Indicators, slots: Ints, z: float) -> Parts:
     counts, spread = histogram(found, slots, int(slots.max()) + 1)
     size = np.bincount(slots).astype(np.float64)
     moves, moved = transitions(found)
-    mean, low, high = dwell(found, z)
     return (
-        _interval(counts.sum(0), spread.sum(0), z, 0.0, float(size.sum())),
-        _interval(counts, spread, z, 0.0, size[:, None]),
-        _interval(moves, moved, z, 0.0, float(len(found.follows()))),
-        Estimate(mean, (high - low) / (2 * z), low, high),
+        _interval(counts.sum(0), spread.sum(0), z, float(size.sum())),
+        _interval(counts, spread, z, size[:, None]),
+        _interval(moves, moved, z, float(len(found.follows()))),
     )
 
 
-def _interval(value: Floats, variance: Floats, z: float, least: float, most: float | Floats) -> Estimate:
+def _interval(value: Floats, variance: Floats, z: float, most: float | Floats) -> Estimate:
     error = np.sqrt(np.maximum(variance, 0.0))
-    low, high = np.clip(value - z * error, least, most), np.clip(value + z * error, least, most)
-    return Estimate(np.clip(value, least, most), error, low, high)
+    low, high = np.clip(value - z * error, 0.0, most), np.clip(value + z * error, 0.0, most)
+    return Estimate(np.clip(value, 0.0, most), error, low, high)
 
 
 class _Draws:
-    """Counts in each of S drawn truths."""
+    """Counts in truths drawn so many times `each` under so many `chains`."""
 
-    def __init__(self, window: Ints, n: int) -> None:
+    def __init__(self, window: Ints, n: int, each: int, chains: int) -> None:
         """`window` (E,) numbers the windows of all events, in user order."""
         self.window, self.size = window, np.bincount(window).astype(np.float64)
-        self.histogram = np.zeros((DRAWN, self.size.size, n))
-        self.transitions = np.zeros((DRAWN, n, n))
-        self.squares = np.zeros(n)  # Σ over events of the squared share of the truths that have the symbol there
+        self.histograms = np.zeros((each, chains, self.size.size, n))
+        self.moves = np.zeros((each, chains, n, n))
+        self.twice = np.zeros(n)  # how often two truths that were drawn apart have the symbol at the same event
 
-    def count(self, truths: Iterable[Ints], events: Ints, lengths: Ints) -> None:
-        """Count what is within a block of streams, in all truths of it."""
-        (_, windows, n), inside = self.histogram.shape, np.arange(events.shape[1]) < lengths[:, None]
-        window, often = self.window[events] * n, np.zeros((int(inside.sum()), n))
-        for number, truth in enumerate(truths):
-            seen = np.bincount((window + truth)[inside], minlength=windows * n)
-            self.histogram[number] += seen.reshape(windows, n)
-            moved = np.bincount((truth[:, :-1] * n + truth[:, 1:])[inside[:, 1:]], minlength=n * n)
-            self.transitions[number] += moved.reshape(n, n)
-            often[np.arange(len(often)), truth[inside]] += 1
-        self.squares += ((often / DRAWN) ** 2).sum(0)
+    def count(self, truth: Ints, at: tuple[slice, slice], events: Ints, lengths: Ints) -> None:
+        """Count what is within a block of streams, in some of its truths, (T, each, chains, U)."""
+        (steps, each, chains, users), (windows, n) = truth.shape, self.histograms.shape[2:]
+        many, truth = each * chains, truth.reshape(steps, each * chains, users)
+        inside = np.broadcast_to((np.arange(steps)[:, None] < lengths)[:, None], truth.shape)
+        number, window = np.arange(many)[:, None], self.window[events.T][:, None]
+        seen = np.bincount(((number * windows + window) * n + truth)[inside], minlength=many * windows * n)
+        self.histograms[at] += seen.reshape(each, chains, windows, n)
+        moved = np.bincount(((number * n + truth[:-1]) * n + truth[1:])[inside[1:]], minlength=many * n * n)
+        self.moves[at] += moved.reshape(each, chains, n, n)
+        same = (truth == np.roll(truth, 1, axis=1)) & inside  # neighbours are of different chains, if there are several
+        self.twice += np.bincount(truth[same], minlength=n)
+
+    @property
+    def histogram(self) -> Floats:
+        """Counts in each window, (S, W, n)."""
+        return self.histograms.reshape(-1, *self.histograms.shape[2:])
+
+    @property
+    def transitions(self) -> Floats:
+        """Counts of each transition, (S, n, n)."""
+        return self.moves.reshape(-1, *self.moves.shape[2:])
 
     @property
     def disclosed(self) -> Floats:
         """The mean probability of a symbol at the events where it is the truth, (n,): 1 where the releases say it."""
-        events = self.histogram.sum(1).mean(0)
-        return np.asarray(self.squares / np.where(events > 0, events, np.nan))
+        events = self.histogram.sum((0, 1))
+        return np.asarray(self.twice / np.where(events > 0, events, np.nan))
 
     def estimates(self, evidence: Evidence, z: float, spread: Spread) -> Parts:
         """What the drawn truths have in common, and how far they differ."""
         whole = self.histogram.sum(1)
-        runs = whole - np.diagonal(self.transitions, axis1=1, axis2=2)
         return (
-            spread(whole, z, 0.0, float(evidence.events)),
-            spread(self.histogram, z, 0.0, self.size[:, None]),
-            spread(self.transitions, z, 0.0, float(evidence.events - evidence.people)),
-            spread(whole / np.where(runs > 0, runs, np.nan), z, 1.0, math.inf),
+            spread(whole, z, float(evidence.events)),
+            spread(self.histogram, z, self.size[:, None]),
+            spread(self.transitions, z, float(evidence.events - evidence.people)),
         )
 
 
@@ -272,7 +262,8 @@ def _drawn(model: MarkovModel, evidence: Evidence, window: Ints, under_model: bo
                 f"counts under the model take at most {MOST_STATES} states, the model has {model.size}; decode "
                 "them into a histogram instead, or use method learned"
             )
-        chains, newest = [Chain(model.states.initial, model.advance(np.eye(model.size)))], model.states.newest
+        chains = Chain(model.states.initial[None], model.advance(np.eye(model.size))[None])
+        newest, each = model.states.newest, DRAWN
     else:
         if model.n > LONGEST:
             raise InputError(
@@ -282,58 +273,47 @@ def _drawn(model: MarkovModel, evidence: Evidence, window: Ints, under_model: bo
         centre = Chain.of(model)
         centre = Chain(*(0.99 * part + 0.01 / model.n for part in (centre.first, centre.rows)))  # rules nothing out
         top = mode(evidence, centre, STRENGTH)[0].chain
-        chains, newest = posterior(top, evidence, STRENGTH, -(-DRAWN // EACH)), np.arange(model.n)
-    found, generator = _Draws(window, model.n), np.random.default_rng(0)
-
-    def truths(walk: Walk) -> Iterator[Ints]:
-        """True streams drawn given the releases, as many from each chain."""
-        for number, chain in enumerate(chains):
-            walk.forward(chain)
-            for _ in range(number, DRAWN, len(chains)):
-                yield newest[walk.sample(generator)]
-
+        chains, newest, each = posterior(top, evidence, STRENGTH, DRAWN // EACH), np.arange(model.n), EACH
+    found, generator = _Draws(window, model.n, each, len(chains.first)), np.random.default_rng(0)
     for walk in evidence.blocks(newest=newest):
-        found.count(truths(walk), walk.places, walk.lengths)
+        users, events = walk.places.shape
+        room = ROOM // max(users * events * walk.cases * chains.n, found.moves[0, 0].size, found.histograms[0, 0].size)
+        at_once = max(2, min(room, BESIDE // users))
+        for some in _parts(len(chains.first), at_once):
+            walk.forward(chains.part(some))
+            for draws in _parts(each, max(1, at_once // (some.stop - some.start))):
+                truth = newest[walk.sample(generator, draws.stop - draws.start)]
+                found.count(truth, (draws, some), walk.places, walk.lengths)
     return found
 
 
-def _spread(drawn: Floats, z: float, least: float, most: float | Floats) -> Estimate:
-    """Mean and interval of drawn values, (S, …), widened for there being so few chains behind them."""
-    return _interval(drawn.mean(0), drawn.var(0, ddof=1) * (1 + EACH / len(drawn)), z, least, most)
+def _parts(whole: int, most: int) -> list[slice]:
+    """So many in parts of like size, of so many at most."""
+    ends = np.linspace(0, whole, -(-whole // most) + 1).astype(np.int64).tolist()
+    return [slice(begin, end) for begin, end in pairwise(ends)]
 
 
-def _ranked(drawn: Floats, z: float, least: float, most: float | Floats) -> Estimate:
+def _spread(drawn: Floats, z: float, most: float | Floats) -> Estimate:
+    """Mean and interval of drawn values, (S, …), widened for there being so few chains behind them.
+
+    The last factor makes z the quantile of Student's t, up to terms of the order of 1/chains².
+    """
+    fewer = EACH / len(drawn)
+    wider = (1 + fewer) * (1 + (z**2 + 1) / 4 * fewer) ** 2
+    return _interval(drawn.mean(0), drawn.var(0, ddof=1) * wider, z, most)
+
+
+def _ranked(drawn: Floats, z: float, most: float | Floats) -> Estimate:
     """Mean of drawn values, (S, …), and as the ends of its interval the k-th value from either side.
 
     Under the model the truth is one draw more. Of S + 1 values in any order, it is one of the k outermost on either
     side with a probability of at most 2k / (S + 1), whatever their distribution: counts of rare symbols are far from
     normal.
     """
-    found, ordered = _spread(drawn, z, least, most), np.sort(drawn, axis=0)
+    found, ordered = _spread(drawn, z, most), np.sort(drawn, axis=0)
     outer = int(NormalDist().cdf(-z) * (len(drawn) + 1) + 1e-9)
     if outer:
         low, high = np.minimum(ordered[outer - 1], found.value), np.maximum(ordered[-outer], found.value)
     else:  # further out than there are draws
         low, high = np.minimum(ordered[0], found.low), np.maximum(ordered[-1], found.high)
-    gone = np.isnan(found.value)
-    return replace(found, low=np.where(gone, np.nan, low), high=np.where(gone, np.nan, high))
-
-
-def _top(
-    histogram: Estimate, events: int, top: int, confidence: float, unknown: NDArray[np.bool_] | None
-) -> tuple[tuple[TopSymbol, ...], tuple[int, ...]]:
-    """The most frequent symbols; who is surely or maybe among them holds for all symbols at once (Bonferroni).
-
-    A symbol whose count the releases keep `unknown` is never ranked: where its interval allows it, it is maybe one.
-    """
-    value, n = histogram.value, histogram.value.size
-    wide = NormalDist().inv_cdf(1 - (1 - confidence) / (2 * n)) * histogram.error
-    low, high = value - wide, value + wide
-    sure = (high[None, :] >= low[:, None]).sum(1) - 1 < top  # of the others so many may be as frequent
-    maybe = (low[None, :] > high[:, None]).sum(1) < top
-    hidden = np.zeros(n, bool) if unknown is None else unknown
-    order = np.lexsort([-value, hidden]).tolist()
-    top = min(top, n - int(hidden.sum()))
-    share, least, most = (end / events for end in (value, histogram.low, histogram.high))
-    leading = (TopSymbol(x, float(share[x]), float(least[x]), float(most[x]), bool(sure[x])) for x in order[:top])
-    return tuple(leading), tuple(x for x in order[top:] if maybe[x])
+    return replace(found, low=low, high=high)

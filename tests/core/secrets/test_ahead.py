@@ -14,6 +14,7 @@ import pytest
 
 import seqveil as sv
 from reference import streams as ref
+from reference.guarding import accounts
 from reference.secrets import typed_model
 from seqveil.core import filtering
 from seqveil.core.kernel import DENOMINATOR
@@ -86,13 +87,13 @@ def test_windows_far_ahead_are_kept_and_reported_as_they_are(stay, sides):
     for state, columns in outcomes(setting, 3):
         tracker = state.trackers[0].rows[0][0]
         assert tracker.worst.worst(sides) <= EPSILON
-        accounts = {account.first: account for account in tracker.accounts}
-        assert max(accounts) == last
+        found = {account.first: account for account in accounts(tracker)}
+        assert max(found) == last
         for event in {0, 1, 2, 3, 4, 20, last // 2, last - 1, last}:
             exact = exact_odds(model, columns, event)
             worst = max(worst, exact if sides == "up" else abs(exact))
-            if event in accounts:
-                assert accounts[event].log_odds == pytest.approx(exact, abs=1e-9)
+            if event in found:
+                assert found[event].log_odds == pytest.approx(exact, abs=1e-9)
     assert 0 < worst <= EPSILON
 
 

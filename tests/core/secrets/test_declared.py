@@ -144,8 +144,6 @@ def test_values_are_the_alphabets_own():
     assert _marked(secrets.pattern("10 | '20.5' | x", epsilon=1.0), numbers) == [0, 1, 2]
     heart = MarkovModel(np.full(3, 1 / 3), np.full((3, 3), 1 / 3), alphabet=Bins([40, 60, 80, 120]))
     assert _marked(secrets.ever(115, epsilon=1.0), heart) == [2]
-    assert _marked(secrets.zone(centre=75, radius=25, epsilon=1.0), heart) == [0, 1, 2]
-    assert _marked(secrets.zone(centre=70, radius=1, epsilon=1.0), heart) == [1]
     codes = MarkovModel([0.5, 0.5], np.eye(2))
     assert _marked(secrets.ever(np.int64(1), epsilon=1.0), codes) == [1]
 
@@ -162,7 +160,7 @@ def test_zones_on_a_grid():
         secrets.zone(centre=(9, 9), radius=1, epsilon=1.0).over(FLOOR.alphabet)
     with pytest.raises(InputError, match="has 1 numbers"):
         secrets.zone(centre=3, radius=1, epsilon=1.0).over(FLOOR.alphabet)
-    with pytest.raises(InputError, match="numbers or points"):
+    with pytest.raises(InputError, match="the cells of a grid"):
         secrets.zone(centre=(1, 1), radius=1, epsilon=1.0).over(PAGES.alphabet)
     with pytest.raises(InputError, match=r"not in the alphabet \(9 symbols\)"):
         secrets.zone([(5, 5)], epsilon=1.0).over(FLOOR.alphabet)
@@ -214,13 +212,9 @@ def test_whoever_is_in_the_zone_is_in_a_cell_that_counts(centre, radius, point):
     except InputError:  # all of the zone is outside
         counted = np.zeros(0, int)
     assert grid.encode([point])[0] in counted or not (inside or counted.size)
-    bins, x = Bins([-10, -3, 0, 0.5, 10], "nearest"), centre[0]
-    if abs(x) <= 10:
-        assert bins.encode([point[0]])[0] in codes_within((x, radius), bins)
 
 
-def test_numbers_that_are_symbols_themselves_count_by_where_they_are():
-    assert secrets.zone(centre=3, radius=1, epsilon=1.0).named(Alphabet([1, 2, 3, 4, 5])).tolist() == [1, 2, 3]
+def test_a_zone_that_no_cell_lies_in_is_refused():
     with pytest.raises(InputError, match="lies in the zone"):
         secrets.zone(centre=(40, 5), radius=2.0, epsilon=1.0).over(
             Grid.regular(2, 1, bounds=(0, 20, 0, 10), on_unknown="nearest")

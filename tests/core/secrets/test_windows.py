@@ -9,6 +9,7 @@ import pytest
 from scipy.optimize import linprog
 
 import seqveil as sv
+from reference.guarding import accounts
 from reference.secrets import small_models
 from seqveil.core.randomness import SeededRandomness
 from seqveil.core.secrets.ahead import ahead
@@ -72,6 +73,6 @@ def test_no_window_is_moved_further_than_promised_though_few_are_asked_about(cas
             _, state = stream.step(setting, state, codes, randomness)
             for each in state.trackers:
                 tracker = each.rows[0][0]
-                assert len(tracker.accounts) == LONG - tracker.step
-                moved = [one.log_odds if CASES[case].one_sided else abs(one.log_odds) for one in tracker.accounts]
+                assert len(accounts(tracker)) == LONG - tracker.step
+                moved = [one.log_odds if CASES[case].one_sided else abs(one.log_odds) for one in accounts(tracker)]
                 assert max(moved) <= CASES[case].total

@@ -67,7 +67,6 @@ def test_bad_input_gets_one_line(tmp_path):
     for expected, asked in {
         "at least 9 events": {"secrets": sv.secrets.ever("health", window=9, epsilon=1.0)},
         "false-alarm rate": {"secrets": SECRET, "false_alarm": 2.0},
-        "at least 1 split": {"secrets": SECRET, "splits": 0},
         "alphabet": {"secrets": sv.secrets.ever("weather", window=8, epsilon=1.0)},
     }.items():
         with pytest.raises(InputError, match=expected):

@@ -20,6 +20,19 @@ from seqveil.evaluate.attack.guess import attack_trait
 ALPHABET = Alphabet(NAMES)
 
 
+class AsShown:
+    """An attacker who has nothing to learn: the only column is the score."""
+
+    def fit(self, found, labels):
+        return self
+
+    def predict_proba(self, found):
+        return np.repeat(found.toarray(), 2, axis=1)
+
+
+AS_SHOWN = {"disclosed": AsShown}
+
+
 def test_every_whole_window_whose_values_are_known_is_attacked() -> None:
     secret = sv.secrets.ever("health", window=2, epsilon=1).over(ALPHABET)
     found = attack.windows_of(secret, [np.array([0, 2, 1, 1, 2]), np.array([-4, 0, 2, 2])])
@@ -55,11 +68,10 @@ def test_a_promise_that_just_holds_is_called_broken_no_more_often_than_stated() 
         secret = rng.random(1500) < rng.choice([0.1, 0.8], 300, p=[0.7, 0.3])[owners]
         disclosed = np.where(rng.random(1500) < keep, secret, ~secret)
         score = disclosed + rng.random(1500) * 1e-3
-        windows = {"owners": owners, "numbers": numbers, "scores": {"it": {"disclosed": score}}}
-        seeds = (run, 1000 + run) if run % 2 else (run,)  # several splits share the rate
+        windows = {"owners": owners, "numbers": numbers}
         found = attack.attack_labels(
-            sparse.csr_array(score[:, None]), {"it": secret}, epsilon, **windows, about="", attackers={}, seeds=seeds,
-            false_alarm=0.2,
+            sparse.csr_array(score[:, None]), {"it": secret}, epsilon, **windows, about="", attackers=AS_SHOWN,
+            seed=run, false_alarm=0.2,
         )  # fmt: skip
         alarms += found.verdict == "broken"
     assert alarms <= 70
@@ -94,9 +106,7 @@ def test_releases_that_reveal_nothing_are_not_refuted_and_too_few_people_decide_
     assert found.epsilon_at_least <= found.epsilon_estimate <= 0.5 < found.epsilon_noticeable <= 1.0
     few = attack.attack_secret(noise[:150], truth[:150], secret, 0.5)
     assert few.verdict == "not decided"
-    assert few.people_needed is not None
-    assert few.people_needed > 150
-    assert few.sentence.count("it would take about") == 1
+    assert few.epsilon_noticeable is None or few.epsilon_noticeable > 1.0
     tiny = attack.attack_secret(noise[:30], truth[:30], secret, 0.5)
     assert (tiny.verdict, tiny.guess) == ("not decided", None)
 
@@ -110,7 +120,7 @@ def test_an_estimate_above_the_promise_is_never_called_not_refuted() -> None:
         score = np.where(rng.random(count) < keep, secret, ~secret) + rng.random(count) * 1e-3
         seen, more = (
             sparse.csr_array(score[:, None]),
-            {"scores": {"it": {"disclosed": score}}, "attackers": {}, "seeds": (run,)},
+            {"attackers": AS_SHOWN, "seed": run},
         )
         found = attack.attack_labels(seen, {"it": secret}, 1.0, about="it", **more)  # type: ignore[arg-type]
         assert found.epsilon_estimate is not None

@@ -7,18 +7,14 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import seqveil as sv
 from reference import streams as ref
-from reference.optimum import full_lp
 from reference.secrets import Enumerated, random_model, typed_model
-from seqveil import distortion
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.engine import batches, stream
 from seqveil.engine.stream import State
-from seqveil.evaluate.compare import Arena, Way, constant, converse, measured
+from seqveil.evaluate.compare import Arena, Way, constant, measured
 from seqveil.evaluate.compare.measure import clustered
 from seqveil.interfaces.trials import release
 from seqveil.receiver.decode import decode_codes
@@ -201,25 +197,10 @@ def test_intervals_are_those_of_the_peoples_means():
 
 
 @pytest.mark.slow
-def test_limits_bound_what_can_be_done():
+def test_a_release_is_better_than_the_best_guess_without_one():
     arena = Arena.of(CHAIN, list(CHAIN.sample(8, 400, seed=5)))
     for epsilon in (0.5, 2.0):
-        guess, bound = constant(arena, epsilon), converse(arena, epsilon)
+        guess = constant(arena, epsilon)
         best = measured(arena, Way("optimal"), epsilon)
-        assert bound.error < best.filtered + best.filtered_half + bound.error_half
         assert best.filtered < guess.error
         assert guess.lift_most == guess.ldp == 0
-
-
-@pytest.mark.slow
-@settings(max_examples=40, deadline=None)
-@given(st.integers(2, 6), st.integers(0, 10**6), st.sampled_from([0.2, 0.7, 1.5, 3.0]))
-def test_the_converse_is_below_the_exact_optimum(n, seed, epsilon):
-    from seqveil.evaluate.baselines.mutual_information import single_release
-
-    belief = ref.random_belief(np.random.default_rng(seed), n)
-    optimum = full_lp(belief, epsilon, distortion.hamming().matrix(n))
-    value = optimum if np.isscalar(optimum) else optimum[0]
-    assert single_release(belief[None], epsilon)[0] <= value + 1e-7
-    fair = single_release(np.array([[0.5, 0.5]]), epsilon)[0]
-    assert fair == pytest.approx(math.exp(-epsilon) / 2)  # of a fair bit the optimum errs e^-ε / 2

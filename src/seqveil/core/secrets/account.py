@@ -37,7 +37,7 @@ from seqveil.core.kernel import UNIT, Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets.ahead import MARGIN, Ahead, Automata, begun
 from seqveil.core.secrets.declared import Secret
-from seqveil.core.secrets.windows import Mask, WindowAccount, WindowRecords, log_odds, reach
+from seqveil.core.secrets.windows import Mask, WindowAccount, WindowRecords, reach
 
 TOGETHER = 2_000_000  # numbers of the weights of users who are worked on together
 BY_USER = ("now", "ended", "records", "current", "gone", "disclosed_all")  # of a `SecretTracker`
@@ -146,10 +146,8 @@ class SecretTracker:
 
     @cached_property
     def masses(self) -> Floats:
-        """Pr(v, Z_k = z | y_<k) for every live window, over, in progress or coming: (B, W, V, Z)."""
+        """Pr(v, Z_k = z | y_<k) for every window on record, over, in progress or coming: (B, W, V, Z)."""
         plan, over = self.ahead, self.ended.shape[1]
-        if plan.family:
-            return self.family_masses(self._open)
         left = plan.left(self.records.index[:, over:].max(0, initial=-1), self.step)
         coming = left >= plan.length
         waits = (left[coming] - plan.length + 1).tolist()
@@ -320,21 +318,6 @@ class SecretTracker:
         return self.ahead.secret
 
     @property
-    def _open(self) -> Ints:
-        """Numbers of the windows "the first T events" that are not over."""
-        return self.ahead.open[self.ahead.open > self.step]
-
-    @property
-    def live(self) -> WindowRecords:
-        """The records of the live windows; those of a stream that may end at any time are made to be looked at."""
-        if not self.ahead.family:
-            return self.records
-        fresh = WindowRecords.fresh(self._open, self.ahead.family_priors[self._open - 1], len(self.now))
-        posterior, shape = self.masses.sum(3), fresh.odds.shape
-        low, high = (np.broadcast_to(each, shape) for each in (self.current.lowest, self.current.highest))
-        return WindowRecords(fresh.index, fresh.prior, posterior, log_odds(posterior, fresh.prior), low, high)
-
-    @property
     def in_first_window(self) -> bool:
         """Whether more events of the first window are to come: if the stream ends here, no window is whole."""
         return bool(self.step) and not self.ahead.family and self.ahead.offset + self.step < self.ahead.length
@@ -358,11 +341,6 @@ class SecretTracker:
 
     def __repr__(self) -> str:
         return f"SecretTracker({self.name}, {self.step} released, log odds {self.log_odds:.4g})"
-
-    @property
-    def accounts(self) -> tuple[WindowAccount, ...]:
-        """The account of every live window, in order."""
-        return self.live.accounts(self.ahead)
 
     @cached_property
     def latest(self) -> WindowAccount:
@@ -519,12 +497,6 @@ class SecretTrackers:
     A promise that holds under one model may fail under another; a kernel that keeps all rows keeps it for every
     observer who believes one of the models. The models share one alphabet; `kept` and `place` are as in
     `SecretTracker.start`, and kernels may go by the automata of the secrets in `memory`.
-
-    >>> from seqveil.core.secrets.declared import ever
-    >>> models = [MarkovModel([0.5, 0.5], [[p, 1 - p], [1 - p, p]]) for p in (0.9, 0.6)]
-    >>> trackers = SecretTrackers(models, [ever(1, window="first 3", epsilon=0.5)])
-    >>> [round(row[0].prior, 4) for row in trackers.rows]
-    [0.595, 0.82]
     """
 
     __slots__ = ("row", "users")

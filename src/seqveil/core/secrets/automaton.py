@@ -76,12 +76,7 @@ class Automaton:
 
 
 def product(parts: Sequence[Automaton]) -> Automaton:
-    """All parts at once: the label is the combination of theirs, the first part's counting fastest.
-
-    >>> both = product([recognised(VALUES, {"values": code}, n=3) for code in (0, 1)])
-    >>> both.values, both.read([2]), both.read([0, 2]), both.read([1]), both.read([1, 0])
-    (4, 0, 1, 2, 3)
-    """
+    """All parts at once: the label is the combination of theirs, the first part's counting fastest."""
     return reduce(_pair, parts)
 
 

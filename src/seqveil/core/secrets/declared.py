@@ -141,12 +141,7 @@ class Secret:
         return self.window is not None and not str(self.window).startswith("first")
 
     def over(self, alphabet: Symbols) -> Compiled:
-        """The secret's automaton over the codes of an alphabet.
-
-        >>> from seqveil.core.alphabet import Alphabet
-        >>> ever("run", epsilon=1.0, window=3).over(Alphabet(["rest", "run"])).automaton.size
-        2
-        """
+        """The secret's automaton over the codes of an alphabet."""
         if self.kind == "trait":
             raise InputError("a trait is a label of the person, which no event shows: it cannot be read from a stream")
         length = self.length(alphabet.slots)
@@ -313,8 +308,8 @@ def zone(cells: Any = None, *, centre: Any = None, radius: float | None = None, 
     The zone is public, as all that is declared is: it stands in side files, reports and audits. Name places that are
     the same for everyone, never one person's home.
 
-    `centre` and `radius` are in the units of the alphabet's points (those of the edges of a `Grid` or of `Bins`). On
-    the map the centre is (latitude, longitude), the radius metres, and all cells count that come that near.
+    `centre` and `radius` are in the units of the edges of a `Grid`. On the map the centre is (latitude, longitude), the
+    radius metres, and all cells count that come that near.
     """
     if (cells is None) == (centre is None) or (centre is None) != (radius is None):
         raise InputError("a zone is either cells, or a centre with a radius; give one of the two")
@@ -350,9 +345,6 @@ def trait(name: str, *, epsilon: float | None) -> Secret:
     """Which answer a person gives to the question that the model's types carry (`MarkovModel.fit(…, trait=…)`).
 
     The promise is one for all of the person's events, in whatever files and on whatever days they are released.
-
-    >>> trait("heating", epsilon=1.0).name
-    'trait:heating'
     """
     return Secret("trait", epsilon, text=name)
 
@@ -364,9 +356,6 @@ def joint(*secrets: Secret, epsilon: float | None = None) -> Secret:
 
     Secrets bounded one by one do not bound "both" or "either"; a joint one does, and with the same ε, because the
     distribution of the releases given any Boolean combination is an average of those given the combinations of answers.
-
-    >>> joint(ever("home", epsilon=0.5, window=9), ever("clinic", epsilon=0.5, window=9)).epsilon
-    0.5
     """
     if not secrets or not all(isinstance(part, Secret) and part.kind != "joint" for part in secrets):
         raise InputError("a joint secret is made of one or more secrets that are not joint themselves; got others")
@@ -533,10 +522,10 @@ def _meanings(value: Any) -> Iterator[Any]:
 
 
 def codes_within(circle: tuple[float, ...], alphabet: Symbols) -> Codes:
-    """Symbols within a circle (its centre, then its radius), the border included.
+    """Cells within a circle (its centre, then its radius), the border included.
 
-    A cell or a bin counts where any part of it lies within: whoever is in the circle is then in one that counts. On the
-    map the circle is a latitude, a longitude and metres.
+    A cell counts where any part of it lies within: whoever is in the circle is then in one that counts. On the map the
+    circle is a latitude, a longitude and metres.
 
     >>> from seqveil.core.alphabet import Grid
     >>> codes_within((0.5, 0.5, 1.0), Grid.regular(3, 3, bounds=(0, 3, 0, 3))).tolist()
@@ -555,28 +544,24 @@ def codes_within(circle: tuple[float, ...], alphabet: Symbols) -> Codes:
 
 
 def _touched(centre: list[float], radius: float, alphabet: Symbols) -> Codes:
-    """Symbols of which some part lies within a radius of a point; none where all of that is outside.
+    """Cells of a grid of which some part lies within a radius of a point; none where all of that is outside.
 
     What lies outside counts to the cells at the edge under "nearest", so that a cell is as near as all that counts to
     it; `Cells.within` does the same on the map.
     """
-    if alphabet.points is None:
-        raise InputError("a circle needs numbers or points, cut into bins or cells; name the values instead")
-    points = alphabet.points.reshape(alphabet.n, -1)
-    if points.shape[1] != len(centre):
-        raise InputError(f"the centre of this zone has {len(centre)} numbers, the alphabet's points {points.shape[1]}")
-    if not isinstance(alphabet, Bins | Grid):
-        return np.flatnonzero(np.sqrt(((points - np.array(centre)) ** 2).sum(1)) <= radius)
-    axes = [alphabet] if isinstance(alphabet, Bins) else [alphabet.x, alphabet.y]
+    if not isinstance(alphabet, Grid):
+        raise InputError("a circle needs points, cut into the cells of a grid or a map; name the values instead")
+    if len(centre) != 2:
+        raise InputError(f"the centre of this zone has {len(centre)} numbers, the alphabet's points 2")
     inside, counted = (
-        functools.reduce(np.hypot.outer, [_away(*each, beyond) for each in zip(axes, centre, strict=True)]).ravel()
+        np.hypot.outer(_away(alphabet.x, centre[0], beyond), _away(alphabet.y, centre[1], beyond)).ravel()
         for beyond in (False, True)
     )
     return np.flatnonzero(counted <= (radius if (inside <= radius).any() else -1.0))
 
 
 def _away(axis: Bins, number: float, beyond: bool) -> Floats:
-    """How far the nearest number of each bin is, 0 inside; `beyond`: the end bins have no end."""
+    """How far the nearest number of each interval is, 0 inside; `beyond`: those at the ends have no end."""
     low, high = axis.edges[:-1].copy(), axis.edges[1:].copy()
     if beyond:
         low[0], high[-1] = -np.inf, np.inf
@@ -584,11 +569,7 @@ def _away(axis: Bins, number: float, beyond: bool) -> Floats:
 
 
 def from_dict(saved: Any) -> Secret:
-    """The secret of a table in TOML, or of what `to_dict` gave; without epsilon it is only measured.
-
-    >>> from_dict(ever("health", epsilon=0.5).to_dict()) == ever("health", epsilon=0.5)
-    True
-    """
+    """The secret of a table in TOML, or of what `to_dict` gave; without epsilon it is only measured."""
     if not isinstance(saved, dict):
         raise InputError("expected a secret as a table with a line such as ever = 'A'; got something else")
     kinds = [kind for kind in KINDS if kind in saved]

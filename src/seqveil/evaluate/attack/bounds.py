@@ -16,25 +16,23 @@ simulated.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtrik, betaincinv, ndtri, stdtrit
 
 from seqveil.core.kernel import Floats, Ints
+from seqveil.core.secrets.declared import Sides
 
 Flags = NDArray[np.bool_]
-Sides = Literal["both", "up"]
 
 FEW = 5.0  # people in R below which a correlation that narrows the bound is rather not believed
 USUAL = 0.05  # the false-alarm rate at which Student's t is compared with the normal
 SUREST = 0.1  # the share of people in the set by which a noticeable leak is measured
 NOTICED = 0.8  # how likely such a leak is noticed
 LARGEST_LEAK = 25.0
-MOST = 1 << 40  # times as many people as there are; beyond that nobody will ever decide
 
 
 @dataclass(frozen=True)
@@ -73,11 +71,7 @@ class Ratio:
 
 
 def share_low(count: float, of: float, wrong: float) -> float:
-    """Clopper and Pearson's lower bound on a share, wrong with a probability of at most `wrong`.
-
-    >>> round(share_low(10, 10, 0.05), 4)
-    0.7411
-    """
+    """Clopper and Pearson's lower bound on a share, wrong with a probability of at most `wrong`."""
     return float(betaincinv(count, of - count + 1, wrong)) if count > 0 else 0.0
 
 
@@ -183,28 +177,3 @@ def is_noticed(of: Ratio, epsilon: float, leak: float, sides: Sides, false_alarm
         if not Ratio(least / yes, most / no, yes, no, unseen=of.unseen).low(false_alarm) > epsilon:
             return False
     return True
-
-
-def times_needed(of: Ratio, epsilon: float, sides: Sides, false_alarm: float, above: bool = False) -> float | None:
-    """How many times the people it takes: to show what is seen `above` ε, or else to notice a leak of twice ε.
-
-    None where no number of people would do.
-    """
-
-    def decides(times: float) -> bool:
-        """Whether so many times the people would decide between kept and broken."""
-        more = replace(
-            of, worth_true=of.worth_true * times, worth_false=of.worth_false * times, unseen=of.unseen / times
-        )
-        if above:
-            return more.low(false_alarm) > epsilon
-        return is_noticed(more, epsilon, 2 * epsilon, sides, false_alarm)
-
-    times = 1.0
-    while not decides(times):
-        times *= 1.25
-        if times > MOST:
-            return None
-    while times > 1 and decides(times / 1.05):
-        times /= 1.05
-    return times

@@ -49,11 +49,6 @@ def features(releases: Sequence[Ints], n: int, windows: Windows, times: Sequence
     events, runs, pauses between two of a kind, hours of the day and days of the week where times are known, and the
     number of releases. Of the window, where it is a part of what was released: counts, pairs, the positions in it, and
     the releases next to it.
-
-    releases: the released codes of each person, in order; negative where nothing was released.
-    n: how many symbols there are.
-    windows: the rows.
-    times: when the releases were made, in seconds.
     """
     lengths = np.array([len(codes) for codes in releases], np.int64)
     if not lengths.size or not lengths.all():

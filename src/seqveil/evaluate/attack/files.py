@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
@@ -18,21 +18,16 @@ from seqveil.core.secrets.declared import Secret
 from seqveil.core.words import about
 from seqveil.engine.policy import OTHER_MODEL
 from seqveil.evaluate.attack.finding import Finding, Findings
-from seqveil.evaluate.attack.guess import FALSE_ALARM, attack_secret, attack_trait, part_of
+from seqveil.evaluate.attack.guess import FALSE_ALARM, attack_secret, attack_trait
 from seqveil.interfaces.files import writing
-from seqveil.interfaces.files.events import Events, Progress, ValueType, read_events, symbol_events
+from seqveil.interfaces.files.events import Events, ValueType, read_events, symbol_events
 from seqveil.interfaces.files.fit import MOST_NUMBERS, ColumnWords, answers_of
 from seqveil.interfaces.files.ordering import DECIMAL
-from seqveil.interfaces.files.receive import evidence_of
 from seqveil.interfaces.files.received import paired
-from seqveil.interfaces.files.received import received as received_rows
 from seqveil.interfaces.files.table import FilePath, as_polars, chain_of
 from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT, Meta, ReleasedRows
-from seqveil.receiver.evidence import Evidence
 
 SYMBOLS = 5  # the most frequent ones, of which single events are attacked where no secret is named
-SPLITS = 3
-
 MOST_NAMES = 10_000  # different values, where nothing but the files says which there are
 THE_MODEL = "the model, which says how they become symbols; pass {}"
 
@@ -46,14 +41,10 @@ def attack(
     model: MarkovModel | FilePath | None = None,
     secrets: Secret | Sequence[Secret] = (),
     epsilon: float | None = None,
-    with_model: Mapping[str, MarkovModel | FilePath] | None = None,
     meta: Any = None,
-    splits: int = SPLITS,
     seed: int = 0,
     false_alarm: float = FALSE_ALARM,
     missing: OnMissing | None = None,
-    progress: Progress | None = None,
-    working: Callable[[float], None] | None = None,
     **columns: Unpack[ColumnWords],
 ) -> Findings:
     """Whether what was promised is broken for the people of a release, as `seqveil attack` finds out.
@@ -64,44 +55,32 @@ def attack(
         model: gives the alphabet where no side file does; no classifier uses its chain.
         secrets: what to attack; by default what the release promised to keep, else single events of frequent values.
         epsilon: what was promised about them, where that is not what they and the release say.
-        with_model: models of Bayes attackers by name, fitted to other people than those of the release; `model` must be
-            the one that the release was made with.
         meta: `ReleasedRows.meta`, or the path of a side file, where `released` has none with it.
-        splits: how often people are split anew, from this seed on; the splits share the false-alarm rate.
-        seed: splits the people.
         false_alarm: how likely a promise that holds may be called broken.
         missing: what was done with raw rows without a value, where neither model nor side file says so.
-        progress: called with the number of rows read.
-        working: called with the share of the attack that is done, 0 to 1, once the files are read.
         columns: what they are called, where no side file says it.
     """
-    if splits < 1:
-        raise InputError(f"expected at least 1 split of the people, got {splits}")
     if isinstance(released, ReleasedRows):
         released, meta = released.frame, released.meta if meta is None else meta
     rows, raw = as_polars(released), as_polars(truth)
     found = writing.load_meta(rows, meta)
     chain = None if model is None else chain_of(model)
     names = _reading(found, chain).but(**columns)
-    others = {name: chain_of(other) for name, other in (with_model or {}).items()}
-    evidence = _evidence(rows, chain, others, found, names)
-    people = read_people(rows, raw, chain, found, names, progress, missing)
+    people = read_people(rows, raw, chain, found, names, missing)
     wanted = [secrets] if isinstance(secrets, Secret) else list(secrets)
     chosen = wanted or people.secrets or people.events()
     share = false_alarm / len(chosen)
-    plan: dict[str, Any] = {"seeds": tuple(range(seed, seed + splits)), "false_alarm": share, "times": people.times}
+    plan: dict[str, Any] = {"seed": seed, "false_alarm": share, "times": people.times}
     findings = list[Finding]()
     for secret in chosen:
-        plan["working"] = part_of(working or (lambda share: None), len(findings), len(chosen))
         promised = people.promised(secret) if epsilon is None else epsilon
         if secret.kind == "trait":
             answers, size = _answers(rows, raw, names, secret.text), people.alphabet.n
             found_out = attack_trait(people.releases, answers, size, promised, about=about(secret), **plan)
         else:
             skipped = people.before_window(secret) if secret.follows_clock else None
-            known: dict[str, Any] = {"skipped": skipped, "models": others, "evidence": evidence}
             over = secret.over(people.alphabet)
-            found_out = attack_secret(people.releases, people.truth, over, promised, **known, **plan)
+            found_out = attack_secret(people.releases, people.truth, over, promised, skipped=skipped, **plan)
         findings.append(found_out)
     return Findings(tuple(findings))
 
@@ -153,7 +132,6 @@ def read_people(
     model: MarkovModel | None = None,
     meta: FilePath | Mapping[str, Any] | None = None,
     names: Reading | None = None,
-    progress: Progress | None = None,
     missing: OnMissing | None = None,
 ) -> AttackedPeople:
     """Both files, person by person and event by event; `meta` is the side file, or what stands in it."""
@@ -170,8 +148,6 @@ def read_people(
     raw = symbol_events(truth, some, reading, holes="any" if named else "none", **how)
     alphabet = named or _alphabet(out, raw)
     promised = said.get("setting") or {}
-    if progress is not None:
-        progress(out.n + raw.n)
     both = paired(out, raw, raw.codes(alphabet.tracked()), int(promised.get("batch", 1)))
     secrets = tuple(from_dict(one) for one in promised.get("secret") or ())
     codes, total = out.codes(alphabet.with_policy("hide")), _total(out, promised.get("budget") or {})
@@ -187,32 +163,6 @@ def _answers(released: Rows, truth: Rows, reading: Reading, name: str) -> list[s
     kind: ValueType = "number" if len(reading.value_columns) == 2 else "text"
     people = read_events(released, reading, kind, holes="any").people[0]
     return [found.get(str(user)) for user in people]
-
-
-def _evidence(
-    released: Rows,
-    model: MarkovModel | None,
-    others: Mapping[str, MarkovModel],
-    meta: Meta | None,
-    reading: Reading,
-) -> Evidence | None:
-    """What each release tells of the truth, for Bayes attackers; people in the order of the file."""
-    if not others:
-        return None
-    if model is None:
-        raise InputError("a Bayes attacker weighs each release by how it was made; pass the release's own model")
-    for name, other in others.items():
-        if other.alphabet.strict.fingerprint() != model.alphabet.strict.fingerprint():
-            raise ModelError(
-                f"{name} is about other values than the release; fit it with the alphabet of the release's model"
-            )
-    received = received_rows(released, model, None, meta, **reading.to_dict())
-    terms = received.setting
-    if terms.in_batches or terms.budget.seconds is not None:
-        raise InputError(
-            "a Bayes attacker weighs single events, without batches or a budget per seconds; leave other models out"
-        )
-    return evidence_of(received)
 
 
 def _alphabet(released: Events, raw: Events) -> Symbols:

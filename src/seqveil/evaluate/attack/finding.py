@@ -24,10 +24,6 @@ class AttackerGuess:
     attacker: str
     target: str
     says: Literal["has it", "has it not"]
-    right: int  # windows in the set where it is true
-    of_true: int
-    wrong: int  # windows in the set where it is not
-    of_false: int
     share_true: float
     share_false: float
     likelihood_ratio: float  # how much likelier the set is where the guess is true
@@ -60,7 +56,6 @@ class Finding:
     people: int
     windows: int
     false_alarm: float
-    people_needed: int | None = None  # to decide, or for an attack at all, where that is a number
     guess: AttackerGuess | None = None
 
     @property
@@ -72,19 +67,11 @@ class Finding:
             said += f", the attack shows {self.epsilon_estimate:.3g} ({sure})"
         said = f"{self.verdict}: {said}, on {count(self.people, 'person', 'people')}"
         said += f" with {count(self.windows, 'window')}" if self.windows != self.people else ""
-        if self.verdict == "not refuted":
+        if self.verdict != "broken" and self.epsilon_noticeable is not None:
             said += f"; a leak of {self.epsilon_noticeable:.3g} would have been noticed"
-        if self.verdict == "not decided" and self.epsilon_claimed is not None:
-            said += f"; {self._needed}"
+        if self.epsilon_estimate is None:
+            said += "; too few of them have the secret, or have it not"
         return said
-
-    @property
-    def _needed(self) -> str:
-        """Says how many people it would take."""
-        if self.people_needed is None:
-            return "how many people it would take to decide cannot be said"
-        few = self.epsilon_estimate is None  # too few have it, or have it not, for anybody to learn from
-        return f"it would take about {self.people_needed:,} people to {'attack it at all' if few else 'decide'}"
 
     def to_dict(self) -> dict[str, Any]:
         """The finding as plain values."""

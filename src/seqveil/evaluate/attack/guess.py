@@ -13,13 +13,11 @@ from seqveil.core import words
 from seqveil.core.bulk import places_within
 from seqveil.core.errors import InputError, needs_extra
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.model import MarkovModel
-from seqveil.core.secrets.declared import Compiled
-from seqveil.evaluate.attack.attackers import Attackers, beliefs, classifiers
-from seqveil.evaluate.attack.bounds import AttackSample, Flags, Ratio, Sides, is_noticed, noticeable, times_needed
+from seqveil.core.secrets.declared import Compiled, Sides
+from seqveil.evaluate.attack.attackers import Attackers, classifiers
+from seqveil.evaluate.attack.bounds import AttackSample, Flags, Ratio, is_noticed, noticeable
 from seqveil.evaluate.attack.features import Windows, features
 from seqveil.evaluate.attack.finding import AttackerGuess, Finding, Verdict
-from seqveil.receiver.evidence import Evidence
 
 FALSE_ALARM = 0.05
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5)  # of the windows: how many a guess may single out
@@ -37,24 +35,16 @@ def attack_secret(
     *,
     times: Sequence[Floats] | None = None,
     skipped: Ints | None = None,
-    models: Mapping[str, MarkovModel] | None = None,
-    evidence: Evidence | None = None,
-    seeds: tuple[int, ...] = (0,),
+    seed: int = 0,
     **more: Any,
 ) -> Finding:
     """Attack what was promised about a secret (`epsilon`; None where nothing was, and only the bound is wanted).
 
-    releases: the released codes of each person, in order; negative where nothing was released.
-    truth: the true codes of each person, negative outside the alphabet: such a window is left out, all others are
-        attacked.
-    times: when the releases were made, in seconds, where that is known to the attacker.
-    skipped: events of each person before the first window, where windows follow the clock.
-    models: models of Bayes attackers by name, fitted to other people; they need `evidence`, what each release tells of
-        the truth, people numbered as in `releases`.
-    seeds, more: as in `attack_labels`.
+    `releases` and `truth` are the codes of each person, negative where nothing was released, and outside the alphabet:
+    windows with such a truth are left out. `times` are in seconds; `skipped` are the events of each person before the
+    first window, where windows follow the clock.
     """
-    windows = windows_of(secret, truth, times, skipped, seeds[0])
-    held = beliefs(models or {}, evidence, secret, windows)
+    windows = windows_of(secret, truth, times, skipped, seed)
     values = secret.automaton.values
     named = {"the secret": 1} if values == 2 else {f"combination {value}": value for value in range(values)}
     return attack_labels(
@@ -65,8 +55,7 @@ def attack_secret(
         sides=secret.secret.sides,
         owners=windows.owners,
         numbers=windows.numbers,
-        scores={name: held[value] for name, value in named.items()},
-        seeds=seeds,
+        seed=seed,
         **more,
     )
 
@@ -162,62 +151,40 @@ def attack_labels(
     sides: Sides = "both",
     owners: Ints | None = None,
     numbers: Ints | None = None,
-    scores: Mapping[str, Mapping[str, Floats]] | None = None,
-    seeds: tuple[int, ...] = (0,),
+    seed: int = 0,
     false_alarm: float = FALSE_ALARM,
     attackers: Attackers | None = None,
-    working: Callable[[float], None] = lambda share: None,
 ) -> Finding:
     """Attack labels of windows, `targets` by name, from what was released: `found`, a row a window (`features`).
 
-    sides: "up" where only growing suspicion was promised.
     owners: whose each window is; by default every window is another person's.
     numbers: the place of each window in its stream; those of one number are compared with one another.
-    scores: further attackers that need no training, one number a window, by label and name.
-    seeds: each splits the people and makes the classifiers anew; several share the false-alarm rate.
     attackers: makers of classifiers in scikit-learn's manner, by name; by default those of `classifiers`.
-    working: called with the share of the work that is done, whenever a classifier is about to learn.
     """
     if not 0 < false_alarm < 1:
         raise InputError(f"a false-alarm rate lies between 0 and 1; got {false_alarm:g}")
-    rows, rate = int(found.shape[0]), false_alarm / len(seeds)
+    rows = int(found.shape[0])
     whose = np.arange(rows) if owners is None else owners
     places = np.zeros(rows, np.int64) if numbers is None else numbers
     people = int(np.unique(whose).size)
     samples = {name: AttackSample(whose, places, flags) for name, flags in targets.items()}
     usable = {name: one for name, one in samples.items() if min(one.people_with()) >= 2 * FEWEST}
     if not usable:
-        rarest = max(min(one.people_with()) for one in samples.values())
-        needed = None if rarest == 0 else math.ceil(people * 2 * FEWEST / rarest)
-        return Finding(about, "not decided", epsilon, 0.0, None, None, people, rows, false_alarm, needed)
+        return Finding(about, "not decided", epsilon, 0.0, None, None, people, rows, false_alarm)
     with needs_extra("the attack", "attack"):
         from threadpoolctl import threadpool_limits  # comes with scikit-learn
     with threadpool_limits(1):  # threads gain nothing with so few people, and wait for one another on a busy machine
-        shares = (part_of(working, number, len(seeds)) for number in range(len(seeds)))
-        every = zip(seeds, shares, strict=True)
-        rules = [_pick(found, usable, sides, rate, scores or {}, seed, attackers, share) for seed, share in every]
-    scored = [rule.scored() for rule in rules]
-    lows = [max(ratio.low(rate), 0.0) for _, ratio in scored]
-    best = int(np.argmax(lows))  # the first of several, so that an earlier seed wins
-    (guess, ratio), low = scored[best], lows[best]
-    typical = sorted((one for _, one in scored), key=lambda one: one.estimate)[len(scored) // 2]
-    estimate = max(low, typical.estimate)
+        rule = _pick(found, usable, sides, false_alarm, seed, attackers)
+    guess, ratio = rule.scored()
+    low = max(ratio.low(false_alarm), 0.0)
+    estimate = max(low, ratio.estimate)
     if epsilon is None:
-        return Finding(about, "not decided", None, low, estimate, None, people, rows, false_alarm, None, guess)
-    above, someone = estimate > epsilon, guess.right + guess.wrong > 0
-    noticed = noticeable(ratio, epsilon, sides, rate) if someone else None
-    within = not above and someone and is_noticed(ratio, epsilon, 2 * epsilon, sides, rate)
+        return Finding(about, "not decided", None, low, estimate, None, people, rows, false_alarm, guess)
+    someone = ratio.true + ratio.false > 0
+    noticed = noticeable(ratio, epsilon, sides, false_alarm) if someone else None
+    within = estimate <= epsilon and someone and is_noticed(ratio, epsilon, 2 * epsilon, sides, false_alarm)
     verdict: Verdict = "broken" if low > epsilon else "not refuted" if within else "not decided"
-    needed = None
-    if verdict == "not decided" and (above or someone):
-        times = times_needed(typical if above else ratio, epsilon, sides, rate, above)  # by what the verdict lacks
-        needed = None if times is None else math.ceil(people * times)
-    return Finding(about, verdict, epsilon, low, estimate, noticed, people, rows, false_alarm, needed, guess)
-
-
-def part_of(working: Callable[[float], None], number: int, parts: int) -> Callable[[float], None]:
-    """Tells of the share that is done of one of several parts as of that of the whole."""
-    return lambda share: working((number + share) / parts)
+    return Finding(about, verdict, epsilon, low, estimate, noticed, people, rows, false_alarm, guess)
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,14 +203,12 @@ class _Rule:
         return scores >= self.threshold if self.up else scores <= self.threshold
 
     def scored(self) -> tuple[AttackerGuess, Ratio]:
-        """The guess with its counts, and how much likelier its set is where it is true."""
-        inside, true = self.inside(self.scores), self.held.truth if self.up else ~self.held.truth
-        ratio = self.held.ratio(inside, self.up)
-        counts = (int((inside & true).sum()), int(true.sum()), int((inside & ~true).sum()), int((~true).sum()))
+        """The guess, and how much likelier its set is where it is true."""
+        ratio = self.held.ratio(self.inside(self.scores), self.up)
         says: Literal["has it", "has it not"] = "has it" if self.up else "has it not"
         times = math.exp(ratio.estimate)
         unit = "windows" if np.unique(self.held.owners).size < self.held.owners.size else "people"
-        return AttackerGuess(self.attacker, self.target, says, *counts, ratio.true, ratio.false, times, unit), ratio
+        return AttackerGuess(self.attacker, self.target, says, ratio.true, ratio.false, times, unit), ratio
 
 
 def _pick(
@@ -251,25 +216,18 @@ def _pick(
     samples: Mapping[str, AttackSample],
     sides: Sides,
     rate: float,
-    ready: Mapping[str, Mapping[str, Floats]],
     seed: int,
     attackers: Attackers | None,
-    working: Callable[[float], None],
 ) -> _Rule:
     """The guess that revealed most on half of the people, each scored by classifiers that had not seen them."""
     makers = classifiers(seed, int(found.shape[1])) if attackers is None else attackers
     best: tuple[float, _Rule] | None = None
-    learned_before = 0
     for target, sample in samples.items():
         half = _half(sample, seed)
         learned, held = _some(half, seed), sample.at(~half)
         known = sample.at(learned)
-        trained = {}
-        for name, make in makers.items():
-            working(learned_before / (len(samples) * len(makers)))
-            learned_before += 1
-            trained[name] = _trained(make, found, sample, learned, ~half, seed)
-        for name, score in {**trained, **ready.get(target, {})}.items():
+        trained = {name: _trained(make, found, sample, learned, ~half, seed) for name, make in makers.items()}
+        for name, score in trained.items():
             for up in (True,) if sides == "up" else (True, False):
                 for threshold in _thresholds(score[learned], up):
                     rule = _Rule(name, target, up, threshold, score[~half], held)

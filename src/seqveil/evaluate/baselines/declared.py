@@ -1,8 +1,4 @@
-"""Other ways to keep a declared secret, to compare with `guarded`: mechanisms made for the secrets at hand.
-
-- `utility_optimised`: randomised response that protects the sensitive symbols alone, without a model;
-- `suppression`: the sensitive symbols are never released, something else stands in for them.
-"""
+"""Other ways to keep a declared secret, to compare with `guarded`: mechanisms made for the secrets at hand."""
 
 from __future__ import annotations
 

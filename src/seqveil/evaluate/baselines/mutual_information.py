@@ -1,7 +1,4 @@
-"""The mutual-information mechanism, the rate-distortion kernel on the belief, which bounds an average only.
-
-The same functions tell what a single release that is sound at ε cannot pass: `single_release`.
-"""
+"""The mutual-information mechanism, the rate-distortion kernel on the belief, which bounds an average only."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ def build(beliefs: Floats, epsilon: float, _distortion: Distortion) -> Kernels:
     users, n = beliefs.shape
     order = np.argsort(-beliefs, axis=1, kind="stable")
     ordered = np.take_along_axis(beliefs, order, axis=1)
-    count, mass, _, weight = _slope(ordered, epsilon)
+    count, mass, weight = _slope(ordered, epsilon)
     level = mass / (1.0 + (count - 1) * weight) * weight  # θ
     widest = int(count.max())
     if widest > WIDEST:
@@ -61,8 +58,8 @@ def build(beliefs: Floats, epsilon: float, _distortion: Distortion) -> Kernels:
     return Kernels(n, outputs, np.zeros_like(outputs), to_weights(table), None, rows)
 
 
-def _slope(ordered: Floats, epsilon: float) -> tuple[Ints, Floats, Floats, Floats]:
-    """(B,) how many symbols are disclosed, K, their mass, and bounds on the w where I = ε: the upper spends less."""
+def _slope(ordered: Floats, epsilon: float) -> tuple[Ints, Floats, Floats]:
+    """(B,) how many symbols are disclosed, K, their mass, and the w where I = ε, from above: so that I ≤ ε."""
     users, n = ordered.shape
     many = np.arange(1, n + 1)
     mass = np.cumsum(ordered, axis=1)
@@ -79,7 +76,7 @@ def _slope(ordered: Floats, epsilon: float) -> tuple[Ints, Floats, Floats, Float
         fits = _rate(spent, mass, count, middle) <= epsilon
         low, high = np.where(fits, low, middle), np.where(fits, middle, high)
     all_disclosed = _rate(spent, mass, count, edge) <= epsilon
-    return count, mass, np.where(all_disclosed, edge, low), np.where(all_disclosed, edge, high)
+    return count, mass, np.where(all_disclosed, edge, high)
 
 
 def _rate(spent: Floats, mass: Floats, count: Ints, weight: Floats) -> Floats:
@@ -94,30 +91,6 @@ def _entropy(values: Floats) -> Floats:
 
 def _ratio(above: Floats, below: Floats) -> Floats:
     return np.divide(above, below, out=np.zeros_like(above), where=above > 0)
-
-
-def single_release(beliefs: Floats, epsilon: float) -> Floats:
-    """The converse at each belief for wrong symbols, (B, n) → (B,): docs/theory.md, section 12.
-
-    >>> single_release(np.array([[0.5, 0.5]]), 1.0).round(4).tolist()
-    [0.1839]
-    """
-    best = beliefs.sum(-1) - beliefs.max(-1)
-    disclosed = rate_distortion(beliefs, math.log1p(math.exp(epsilon)))
-    return np.asarray(math.exp(-epsilon) * best - math.expm1(-epsilon) * disclosed)
-
-
-def rate_distortion(beliefs: Floats, rate: float) -> Floats:
-    """The least share of wrong symbols where one of distribution β is described in `rate` nats: (B, n) → (B,).
-
-    A released symbol is right with the probability c of `build`.
-
-    >>> float(rate_distortion(np.array([[0.5, 0.5]]), np.log(2) - 0.5623351446188083).round(6)[0])
-    0.25
-    """
-    ordered = -np.sort(-beliefs / beliefs.sum(1, keepdims=True), axis=1)
-    count, mass, weight, _ = _slope(ordered, rate)  # the side that spends more: a bound from below
-    return np.asarray(np.maximum(1.0 - mass / (1.0 + (count - 1) * weight), 0.0))
 
 
 MECHANISM = Mechanism(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -20,14 +19,9 @@ def attack(
     model: Annotated[
         Path | None, o.option("MODEL", "The model that the release was made with.", "--model", "-m")
     ] = None,
-    with_model: Annotated[
-        list[Path] | None,
-        o.option("M2", "Also attack by Bayes' rule with this model of other people; may be repeated.", "--with-model"),
-    ] = None,
     asked: o.SecretOptions,
     false_alarm: Annotated[float, o.option("P", "Highest probability of calling a kept promise broken.")] = 0.05,
-    splits: Annotated[int, o.option("N", "How many times the people are split.")] = 3,
-    seed: Annotated[int, o.option("N", "Seed of the first split.")] = 0,
+    seed: Annotated[int, o.option("N", "Splits the people.")] = 0,
     meta: o.Meta = None,
     json: o.Json = False,
 ) -> None:
@@ -36,42 +30,26 @@ def attack(
     Classifiers are trained on half of the people, whose true answers they see, to guess the secret in every window from
     all releases of the same person; they are scored on the other half. They use no model. The command prints a lower
     confidence bound on the effective ε for these people and a verdict: broken; not refuted, with the size of a leak
-    that would have been noticed; or not decided, with the number of people needed to decide.
-
-    With --with-model, an attacker who believes another model, such as a mixture of types or a chain of order 2,
-    guesses too, by the exact probability of the secret given all releases. Fit that model to people who are not
-    attacked, and name the release's own model with --model.
+    that would have been noticed; or not decided.
 
     It reads the truth, so it is for those who hold the raw data. Run it before a stream goes live, on people who
     had no part in fitting the model. Exit code 1: a promise is broken.
 
     Example: seqveil attack released.csv --truth clicks.csv --secret ever:health --secret-window 20
-
-    Example: seqveil attack released.csv --truth clicks.csv -m clicks.model --with-model types.model
     """
     from seqveil.evaluate.attack.files import attack as found_by
 
-    with rows("reading") as meter:
+    with rows("attacking"):
         found = found_by(
             released,
             truth,
             model=model,
             secrets=asked.declared(),
             epsilon=asked.secret_epsilon,
-            with_model=_named(with_model or ()),
             meta=meta,
-            splits=splits,
             seed=seed,
             false_alarm=false_alarm,
-            progress=meter.advance,
-            working=lambda share: meter.turn("attacking", share),
         )
     show(found, json)
     if found.broken:
         raise typer.Exit(1)
-
-
-def _named(paths: Sequence[Path]) -> dict[str, Path]:
-    """Models by the name of their file, or by their path where two files have one name."""
-    names = [path.name for path in paths]
-    return {str(path) if names.count(path.name) > 1 else path.name: path for path in paths}

@@ -5,7 +5,7 @@ private release.
 """
 
 from seqveil.evaluate.compare.comparison import Comparison, compare
-from seqveil.evaluate.compare.measure import ComparisonRow, constant, converse, measured
+from seqveil.evaluate.compare.measure import ComparisonRow, constant, measured
 from seqveil.evaluate.compare.ways import Arena, Way, ways
 
-__all__ = ["Arena", "Comparison", "ComparisonRow", "Way", "compare", "constant", "converse", "measured", "ways"]
+__all__ = ["Arena", "Comparison", "ComparisonRow", "Way", "compare", "constant", "measured", "ways"]

@@ -18,8 +18,8 @@ from seqveil.core.words import Line, Result, ResultTable, cell_text
 from seqveil.engine.policy import Policy
 from seqveil.evaluate.attack.attackers import classifiers
 from seqveil.evaluate.attack.guess import FEWEST
-from seqveil.evaluate.compare.measure import ComparisonRow, SecretFigures, constant, converse, measured
-from seqveil.evaluate.compare.ways import PAPER, Arena, ways
+from seqveil.evaluate.compare.measure import ComparisonRow, SecretFigures, constant, measured
+from seqveil.evaluate.compare.ways import Arena, ways
 from seqveil.interfaces.files.table import FilePath
 from seqveil.interfaces.trials import read_people
 
@@ -61,7 +61,7 @@ class Comparison(Result):
     private: bool = False
 
     def lines(self) -> list[Line]:
-        """What was compared, what the columns say, and what the paper calls the mechanisms."""
+        """What was compared, and what the columns say."""
         released = f"{self.events:,} events of {self.people:,} people, {self.symbols} symbols (seeded, not private)"
         said = [("released", released), ("error in", error_name(self.distortion)), *LEGEND]
         if self._secrets:
@@ -69,8 +69,6 @@ class Comparison(Result):
             said += [(f"secret {k}", f"{one.about}: ε = {one.epsilon:g}") for k, one in enumerate(self._secrets, 1)]
         if self._attacked:
             said += ATTACK_LEGEND
-        names = dict.fromkeys(row.mechanism for row in self.rows if row.mechanism in PAPER)
-        said += [("in the paper", "; ".join(f"{name}: {PAPER[name]}" for name in names))] if names else []
         return said + [(f"no {row.label}", row.reason) for row in self.rows if row.status == "skipped"]
 
     def tables(self) -> list[ResultTable]:
@@ -139,20 +137,12 @@ def compare(
 
     Parameters:
         streams: the true codes of each person; best of people who had no part in fitting the model.
-        model: how such streams usually run.
-        policy: gives secrets, observers and distortion, and the ε an event and the size of a batch or block where it
-            has them.
-        epsilons: what an event may cost on average; those of the policy by default.
+        policy: gives secrets, observers and distortion, and ε and sizes where it has them.
+        epsilons: what an event may cost on average.
         names: "all", or names of mechanisms, and with secrets of `KEEPERS`.
-        batches, blocks: sizes for those that take batches, and of blocks, each with as many times ε.
+        batches, blocks: sizes, each with as many times ε.
         attack: whether classifiers attack each secret on the people released.
-        seed: of the randomness, which is not private.
         show: called with the row under way and the share of rows that are done.
-
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> found = compare(list(model.sample(20, 30, seed=1)), model, epsilons=[1.0], names=["optimal", "crr"])
-    >>> [(row.label, row.status) for row in found.rows[:2]]
-    [('optimal', 'sound'), ('crr', 'unsound')]
     """
     arena = Arena.of(model, streams, policy, attack=attack, seed=seed)
     if attack:
@@ -170,8 +160,7 @@ def compare(
     to_make: list[tuple[str, Callable[[], ComparisonRow]]] = []
     for epsilon in bounds:
         to_make += [(way.label, partial(measured, arena, way, epsilon)) for way in chosen if way.by_event]
-        limits = (constant, converse) if arena.distortion.is_hamming else (constant,)
-        to_make += [("limits", partial(limit, arena, epsilon)) for limit in limits]
+        to_make.append(("limits", partial(constant, arena, epsilon)))
     to_make += [(way.label, partial(measured, arena, way, None)) for way in chosen if not way.by_event]
     rows = list[ComparisonRow]()
     for label, make in to_make:

@@ -1,7 +1,4 @@
-"""One way to release at one ε, over all people of an arena, measured; and what no mechanism can pass.
-
-The limits are the best guess without a release, and a lower bound on the error of a single release.
-"""
+"""One way to release at one ε, over all people of an arena, measured; and the best guess without a release."""
 
 from __future__ import annotations
 
@@ -18,17 +15,12 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine.policy import Terms
 from seqveil.engine.secrets import totals
-from seqveil.engine.stream import Released
 from seqveil.evaluate.attack import FALSE_ALARM, Finding, attack_secret
-from seqveil.evaluate.baselines.mutual_information import single_release
 from seqveil.evaluate.compare.ways import Arena, Way
 from seqveil.interfaces.trials import Trial, error_of_mean, release, steps
 
 TOLERANCE = 1e-9  # a lift may pass what is claimed by this much and still count as kept
-BELIEFS = 300  # realised beliefs that the converse is averaged over
-USERS = 200
-WORK = 1 << 22  # entries of an array in the search for a rate
-CONSTANT, CONVERSE = "best guess, no release", "converse, ε at each symbol"
+CONSTANT = "best guess, no release"
 
 Status = Literal["sound", "unsound", "no promise", "limit", "skipped"]
 
@@ -150,12 +142,7 @@ def _errors(costs: Iterable[Floats], counts: Ints) -> dict[str, Any]:
 
 
 def clustered(sums: Floats, counts: Ints) -> tuple[float, float | None]:
-    """The mean over all events, and the half-width of its 95 % interval over people, from each person's sum and count.
-
-    >>> mean, half = clustered(np.array([1.0, 3.0]), np.array([2.0, 2.0]))
-    >>> mean, round(half, 3)
-    (1.0, 6.353)
-    """
+    """The mean over all events, and the half-width of its 95 % interval, from each person's sum and count."""
     mean, people = float(sums.sum() / counts.sum()), counts.size
     return mean, None if people < 2 else float(stdtrit(people - 1, 0.975)) * error_of_mean(sums, counts)
 
@@ -172,7 +159,7 @@ def _secrets(arena: Arena, way: Way, terms: Terms, trial: Trial) -> tuple[Secret
         if arena.attack:
             releases, rate = [trial.released[k] for k in range(len(arena.streams))], FALSE_ALARM / len(arena.secrets)
             over = secret.over(arena.model.alphabet)
-            found = attack_secret(releases, arena.streams, over, secret.epsilon, seeds=(arena.seed,), false_alarm=rate)
+            found = attack_secret(releases, arena.streams, over, secret.epsilon, seed=arena.seed, false_alarm=rate)
         figures.append(SecretFigures(secret.name, words.about(secret), secret.total, bound, most, found))
     return tuple(figures)
 
@@ -185,34 +172,3 @@ def constant(arena: Arena, epsilon: float | None = None) -> ComparisonRow:
     nothing: dict[str, Any] = dict.fromkeys(figures, 0.0) | _errors([sums] * 3, arena.lengths)
     silent = tuple(SecretFigures(one.name, words.about(one), one.total, 0.0, 0.0) for one in arena.secrets)
     return ComparisonRow(CONSTANT, "constant", epsilon, "limit", limit=True, secrets=silent, **nothing)
-
-
-def converse(arena: Arena, epsilon: float) -> ComparisonRow:
-    """No release of a single symbol that is sound at ε gets fewer symbols wrong than this, raw or filtered.
-
-    It is a mean over the beliefs that an optimal release of the streams meets; blocks and batches spend more at once
-    and may pass below. Other costs have no such row.
-
-    Reference: docs/theory.md, section 12 (converse).
-    """
-    beliefs, people = _realised(arena, Way("optimal").terms(arena, epsilon))
-    _, places, counts = np.unique(people, return_inverse=True, return_counts=True)
-    sums = np.bincount(places, single_release(beliefs, epsilon)).astype(np.float64)
-    reason, figures = f"at {people.size} beliefs that optimal met", _errors([sums] * 2, counts)
-    return ComparisonRow(CONVERSE, "converse", epsilon, "limit", reason, True, claimed=epsilon, **figures)
-
-
-def _realised(arena: Arena, terms: Terms) -> tuple[Floats, Ints]:
-    """Beliefs before releases, drawn evenly from all events of some streams, and whose they are."""
-    streams = sorted(arena.streams[:USERS], key=len, reverse=True)
-    draw, n = np.random.default_rng(arena.seed), arena.model.n
-    wanted = max(1, min(BELIEFS, WORK // n))
-    share = min(1.0, wanted / sum(len(codes) for codes in streams))
-    beliefs, people = [arena.model.prior[None, :]], [np.zeros(1, np.int64)]
-    for truth, _, made, _ in steps(terms, streams, SeededRandomness(arena.seed)):
-        kept = np.flatnonzero(draw.random(truth.size) < share)
-        assert isinstance(made, Released)
-        beliefs.append(made.beliefs[kept])
-        people.append(kept)
-    taken = int(sum(map(len, people)) > 1)  # by chance none was taken: then the first event's stands for them
-    return np.concatenate(beliefs)[taken:], np.concatenate(people)[taken:]

@@ -1,12 +1,4 @@
-"""The ways to release that a comparison tries, and what each promises about declared secrets.
-
-Where secrets are declared, those take part too that keep one:
-
-- `guarded`: the least error under the totals of the secrets, with memory of the raw stream and without;
-- `total`: a promise about the whole sequence, `optimal` with the secrets' ε as its budget, spent at once;
-- `utility_optimised`: randomised response that protects the sensitive symbols alone, at the ε of an event;
-- `suppression`: the sensitive symbols are never released.
-"""
+"""The ways to release that a comparison tries, and what each promises about declared secrets (`KEEPERS` keep one)."""
 
 from __future__ import annotations
 
@@ -30,19 +22,8 @@ from seqveil.evaluate.baselines.declared import suppression, utility_optimised
 DOUBLED = ("randomized_response", "optimal_ldp")  # ε-SIP is 2ε-LDP, so these are shown at the level it has, too
 LIMITS = ("optimal_ldp",)  # at ε and 2ε it marks the field that every mechanism sound at ε lies in
 IN_BATCHES = ("auto", "tree", "tree_ldp")
+# `total` is a promise about the whole sequence: `optimal` with the secrets' ε as its budget, spent at once
 KEEPERS = ("guarded", "total", "utility_optimised", "suppression")
-PAPER = {  # what the paper calls them
-    "crr": "instantaneous release, Algorithm 1 as published",
-    "optimal": "instantaneous release, sound",
-    "batch_descent": "batched release, Algorithm 2 as published",
-    "tree": "batched release, sound",
-    "auto": "batched release, sound",
-    "blocks": "general mechanism a(y_k | x_1^k, y_1^k-1)",
-    "randomized_response": "RR-LDP",
-    "temporal": "temporal LDP",
-    "mutual_information": "MIP",
-    "guarded": "Pufferfish",
-}
 MEMORY = (None, 0.0, math.inf)  # what the release of a known event may reveal: as usual, nothing, anything
 _LABELS = {
     "total": "optimal, total ε",

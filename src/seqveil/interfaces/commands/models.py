@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from seqveil.core.model import SMOOTHING
 from seqveil.core.words import aligned
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import rows, show, steps
+from seqveil.interfaces.commands.terminal import rows, show
 
 
 @o.option_groups
@@ -124,8 +124,8 @@ def learn(
     from seqveil.interfaces.files.receive import learn_released
 
     _check_out(out, released, model)
-    with steps(None, "rounds, trials included") as working:
-        found = learn_released(released, model, meta=meta, working=working)
+    with rows("learning"):
+        found = learn_released(released, model, meta=meta)
     found.model.save(out)
     if json:
         show({**found.to_dict(), "out": str(out)}, json)

@@ -98,7 +98,6 @@ def stats(
     *,
     confidence: float = o.opt("C", "Confidence level of each interval, not of all together.", default=0.95),
     per: int | None = o.opt("N", "Histogram over time: one for every N events of a stream."),
-    top: int = o.opt("K", "How many of the most frequent symbols to name.", default=5),
     method: str = o.opt(
         "auto|design|learned|model", "How the counts are estimated; see docs/receiver.md.", default="auto"
     ),
@@ -106,7 +105,7 @@ def stats(
     meta: o.Meta = None,
     json: o.Json = False,
 ) -> None:
-    """Estimate counts, transitions and dwell times, with intervals.
+    """Estimate counts and transitions, with intervals.
 
     It uses only what was released, so it costs no privacy. Where the release probabilities can be inverted as a matrix
     (design-based estimates), the intervals assume nothing about the data; otherwise a Markov chain is learned from the
@@ -115,10 +114,10 @@ def stats(
     It also tests whether the releases fit the model, as `seqveil audit` does. If they do not, it says so and
     leaves out intervals that rest on a chain.
 
-    Example: seqveil stats released.csv --model clicks.model --top 3
+    Example: seqveil stats released.csv --model clicks.model --per 10
     """
     from seqveil.interfaces.files.receive import stats as run
 
     with rows("counting") as meter:
-        how = {"confidence": confidence, "per": per, "top": top, "method": method, "policy": policy, "meta": meta}
+        how = {"confidence": confidence, "per": per, "method": method, "policy": policy, "meta": meta}
         show(run(released, model, progress=meter.advance, **how), json)  # type: ignore[arg-type]

@@ -328,6 +328,8 @@ class Meter:
         self._most = done = max(self._most, done)
         if self._unit == "rows" and total == done:
             return f"{self._label}: all {total:,.0f} rows, finishing, for {duration(seconds)}"
+        if total is None and not done:
+            return f"{self._label}, for {duration(seconds)}"
         rate = done / max(seconds, 1e-3)
         parts = [f"{done:,.0f}{'' if total is None else f' of {total:,.0f}'} {self._unit}"]
         parts.append(f"{rate:,.0f} a second" if rate >= 1 and self._unit != "%" else f"for {duration(seconds)}")

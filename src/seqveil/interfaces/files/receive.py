@@ -5,10 +5,9 @@ All of it is post-processing and costs no privacy. Everything that is needed bes
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -367,7 +366,7 @@ NOT_MODEL = "they rest on no model: each release is inverted, and only its rando
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Statistics(Result):
-    """How often each value occurred, with intervals, and how long it lasted (`frame`); all else in `summary`."""
+    """How often each value occurred, with intervals (`frame`); all else in `summary`."""
 
     frame: Any
     summary: Summary
@@ -384,8 +383,6 @@ class Statistics(Result):
         """The summary as plain values; arrays are in the order of `symbols`."""
         found, names = self.summary, self.model.alphabet.decode(list(range(self.model.n)))
         said = plain(found) | {"symbols": names, "model": self.check, "intervals": self.intervals}
-        said["top"] = [{"symbol": names[each.code], **vars(each)} for each in found.top]
-        said |= {"maybe_top": [names[code] for code in found.maybe_top]}
         return dict(plain(said | {"not_disclosed": [names[code] for code in found.undisclosed]}))
 
     def lines(self) -> list[Line]:
@@ -400,11 +397,7 @@ class Statistics(Result):
         ]
         said += [] if self.intervals else [("intervals", LEFT_OUT.format(chain))]
         said += [("intervals", NOT_MODEL)] if self.intervals and self.check.fits is False else []
-        said += self._undisclosed()
-        names = self._names
-        sure = [names[each.code] for each in found.top if each.sure]
-        open_ = [names[each.code] for each in found.top if not each.sure] + [names[code] for code in found.maybe_top]
-        return [*said, ("top", f"surely {', '.join(sure) or 'none'}; maybe {', '.join(open_) or 'no other'}")]
+        return said + self._undisclosed()
 
     def _undisclosed(self) -> list[Line]:
         """Which symbols a release that keeps secrets hardly reveals, so that their counts are not its own."""
@@ -422,17 +415,14 @@ class Statistics(Result):
     def tables(self) -> list[ResultTable]:
         """The most frequent values, the most frequent moves, and the shares over time where they were asked for."""
         found, names = self.summary, self._names
-        counts, stays, moves = found.histogram, found.dwell, found.transitions
+        counts, moves = found.histogram, found.transitions
         unknown = np.isin(np.arange(len(names)), found.undisclosed)
         order = np.lexsort([-np.asarray(counts.value), unknown])[:SHOWN].tolist()  # what is not known comes last
-        rows = [
-            (names[x], _span(counts, x), _span(counts, x, 1 / found.events, ".3f"), _span(stays, x, 1.0, ".3g"))
-            for x in order
-        ]
+        rows = [(names[x], _span(counts, x), _span(counts, x, 1 / found.events, ".3f")) for x in order]
         pairs = [(a, b) for a in order for b in order if not math.isnan(moves.value[a, b])]
         largest = sorted(pairs, key=lambda pair: -moves.value[pair])[:SHOWN]
         steps = [(names[a], names[b], _span(moves, (a, b))) for a, b in largest]
-        shown = [ResultTable("", ("symbol", "events", "share", "mean run"), rows)]
+        shown = [ResultTable("", ("symbol", "events", "share"), rows)]
         shown.append(ResultTable("", ("from", "to", "transitions"), steps))
         if self.per is not None:
             spans = []
@@ -458,11 +448,10 @@ def stats(
     meta: Any = None,
     confidence: float = 0.95,
     per: int | None = None,
-    top: int = 5,
     method: str = "auto",
     progress: Progress = silent,
 ) -> Statistics:
-    """How often values occurred and how long they lasted, with intervals, as `seqveil stats` estimates it.
+    """How often values occurred and followed each other, with intervals, as `seqveil stats` estimates it.
 
     The releases are asked first whether they fit the model. If they speak against it, or if the model is of a higher
     order or of several types, intervals that rest on one chain of order 1 are left out: the estimates lean on it
@@ -474,13 +463,12 @@ def stats(
         released, model, policy, meta: as in `audit`.
         confidence: of every interval.
         per: also count for every so many events of a stream.
-        top: how many of the most frequent symbols to name.
         method: "auto", "design", "learned" or "model" (docs/receiver.md).
     """
     chain = chain_of(model)
     found = received(released, chain, policy, meta)
     progress(0, found.codes.size)
-    options: dict[str, Any] = {"confidence": confidence, "window": per, "top": top, "method": method}
+    options: dict[str, Any] = {"confidence": confidence, "window": per, "method": method}
     who, codes, times, used = found.symbols
     drift = found.drift()
     options["seen"] = None if drift is None else drift.take
@@ -491,7 +479,6 @@ def stats(
     supported = summary.method == "design" or (check.fits is not False and read_rightly)
     summary = summary.known(supported)
     figures = {"events": summary.histogram.value, "low": summary.histogram.low, "high": summary.histogram.high}
-    figures |= {"mean_run": summary.dwell.value}
     table = writing.symbols_frame(chain.alphabet, found.events.reading, figures)
     return Statistics(_like(released, table), summary, check, supported, chain, per)
 
@@ -502,18 +489,16 @@ def learn_released(
     *,
     meta: Any = None,
     policy: Policy | FilePath | None = None,
-    working: Callable[[str, float], None] | None = None,
 ) -> Learned:
     """The chain behind released rows; `model` is what the release was made with.
 
     *Guarantee*: post-processing of what is public already. The kernels are recomputed from the model and the releases,
-    so a file that they cannot have made is refused. `working` is called with what is under way, and the rounds done.
+    so a file that they cannot have made is refused.
     """
     from seqveil.receiver.learn import learn
 
-    chain, rounds = chain_of(model), itertools.count(1)
-    each_round = (lambda: None) if working is None else (lambda: working("learning", next(rounds)))
-    learned = learn(evidence_of(received(released, chain, policy, meta)), chain.alphabet, each_round=each_round)
+    chain = chain_of(model)
+    learned = learn(evidence_of(received(released, chain, policy, meta)), chain.alphabet)
     return learned if chain.reading is None else replace(learned, model=learned.model.with_reading(chain.reading))
 
 
