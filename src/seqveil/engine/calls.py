@@ -23,6 +23,7 @@ from seqveil.engine.store import (
     EARLIER,
     ERASED,
     NEW,
+    NONE,
     Entry,
     Erased,
     Path,
@@ -33,8 +34,7 @@ from seqveil.engine.store import (
     batch_text,
     with_gaps,
 )
-from seqveil.engine.stream import LOST, NOTHING, REFUSED, Done, State, Terms, allowance, skipped
-from seqveil.engine.stream import rounds as rounds_of
+from seqveil.engine.stream import LOST, NOTHING, REFUSED, Done, State, Terms, allowance, rounds, skipped
 
 Gaps = Literal["refuse", "skip"]
 Places = NDArray[np.intp]
@@ -42,10 +42,9 @@ MOST_SKIPPED = 10_000  # events that one event may leave out
 MOST_WATCHED = 500  # the same with declared secrets, whose accounts move step by step
 NEXT = -1  # in place of sequence numbers that the caller leaves out
 BESIDE = 600  # bytes a live user takes beside its state
+GROWTH = 3  # times as much as it is at the start, and while it is copied
 LARGE = 1 << 26  # bytes of the states that take a step at once, which makes many times as many
 TOGETHER = 1000  # users that are replayed side by side
-NONE = np.zeros(0, np.int64)
-NO_RELEASES: tuple[Any, ...] = (NONE, NONE, NONE, NONE, np.zeros(0), None, None)  # their columns
 Slots = NDArray[np.intp]
 Act = Callable[[State], tuple[Done, State]]
 
@@ -64,14 +63,10 @@ class Live:
 
     def __init__(self, history: Sequence[Terms], store: StateStore, memory: int) -> None:
         self._history, self._setting, self._store = history, history[-1], store
-        sizes: list[int] = []
-        State.start(self._setting).mapped(lambda part: sizes.append(part.nbytes))
-        width = sum(sizes)
-        if self._setting.trackers is not None:  # whose accounts grow to about twice as much
-            width += 2 * packing.account_numbers(self._setting.trackers).nbytes
+        size = len(packing.pack(State.start(self._setting), 0.0))
         self._epoch = packing.epoch_of(store.salt) if store.durable else 0.0
-        self._room = max(1, memory // (2 * width + BESIDE)) if store.durable else sys.maxsize
-        self.together = max(1, LARGE // width)  # users who take a step at once
+        self._room = max(1, memory // (GROWTH * size + BESIDE)) if store.durable else sys.maxsize
+        self.together = max(1, LARGE // size)  # users who take a step at once
         self.state = State.start(self._setting, 0)
         self._ids, self._released = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._names: list[User] = []  # of each slot that was ever taken
@@ -165,9 +160,9 @@ class Live:
 
     # what calls do with them
 
-    def move(self, slots: Slots, act: Act[Done], skips: Ints | None = None) -> Done:
+    def move(self, slots: Slots, act: Act[Done], skips: Ints) -> Done:
         """Let these users, each once, take a step, and first give up so many events of each; what the step made."""
-        if skips is None:
+        if not skips.any():
             made, self.state = self.state.move(slots, act)
             return made
         part = self.state.take(slots)
@@ -189,15 +184,14 @@ class Live:
         np.add.at(self._released, slots[codes >= 0], 1)
         places = {slot: place for place, slot in enumerate(dict.fromkeys(slots.tolist()))}
         touched, owners = np.array(list(places), np.intp), np.array([places[slot] for slot in slots.tolist()])
-        counts = np.column_stack([self.state.steps[touched], self._released[touched]])
-        names: list[User] = [self._names[slot] for slot in places]
-        states = packing.pack(self.state.take(touched), self._epoch) if self._store.durable else b""
-        sealed: list[bytes | None] | None = None
-        memory, sealing = self.state.private.memory, self._store.sealing
+        names, state = [self._names[slot] for slot in places], self.state.take(touched)
+        sealed: Sequence[bytes | None] = [None] * len(names)
+        memory, sealing = state.private.memory, self._store.sealing
         if memory is not None and sealing is not None:
-            sealed = [sealing.close(*each) for each in zip(names, counts[:, 0].tolist(), memory[touched], strict=True)]
-        ledger = self._ids[touched], names, counts, _figures(self.state, touched)
-        entry = Entry(*ledger, states, sealed, len(self._history) - 1, owners, seqs, skips, codes, *columns)
+            sealed = [sealing.close(*each) for each in zip(names, state.steps.tolist(), memory, strict=True)]
+        packed = packing.pack(state, self._epoch) if self._store.durable else b""
+        rows = _rows(state, self._ids[touched], self._released[touched], packed, sealed)
+        entry = Entry(names, rows, len(self._history) - 1, owners, seqs, skips, codes, *columns)
         self._ids[touched] = self._store.append(entry)
 
     def adopted(self, names: Sequence[User]) -> Iterator[tuple[Entry, int]]:
@@ -205,19 +199,23 @@ class Live:
         And how many of them are past a total under the last model: that of the budget, or a secret's ε."""
         for at in range(0, len(names), TOGETHER):
             some = list(names[at : at + TOGETHER])
-            rows = [row for row in self._store.find(some) if row is not None]
-            state = replayed(self._history, [list(self._store.releases(row)) for row in rows])
-            state = replace(state, spent=np.array([row.spent for row in rows]), ldp=np.array([row.ldp for row in rows]))
-            states = packing.pack(state, self._epoch)
-            ledger = np.array([row.id for row in rows]), some, np.array([row[1:3] for row in rows], np.int64)
-            sealed = [row.sealed for row in rows]
-            entry = Entry(*ledger, _figures(state, slice(None)), states, sealed, 0, *NO_RELEASES)
-            yield entry, _beyond(self._setting, state)
+            known = [row for row in self._store.find(some) if row is not None]
+            state = replayed(self._history, [list(self._store.releases(row)) for row in known])
+            state = replace(
+                state, spent=np.array([row.spent for row in known]), ldp=np.array([row.ldp for row in known])
+            )
+            ids, released = np.array([(row.id, row.releases) for row in known]).T
+            rows = _rows(state, ids, released, packing.pack(state, self._epoch), [row.sealed for row in known])
+            yield Entry(some, rows), _beyond(self._setting, state)
 
 
-def _figures(state: State, rows: Slots | slice) -> Floats:
-    account = state.account
-    return np.column_stack([state.spent[rows], account.most[rows], account.least[rows], state.ldp[rows]])
+def _rows(state: State, ids: Ints, released: Ints, packed: bytes, sealed: Sequence[bytes | None]) -> list[UserRow]:
+    """Where these users stand, as a store keeps it; `packed` has the states of all of them, or nothing."""
+    account, size = state.account, len(packed) // len(state)
+    states = [packed[k * size : (k + 1) * size] for k in range(len(state))]
+    figures = (state.spent, account.most, account.least, state.ldp)
+    plain = [(each + 0.0).tolist() for each in figures]  # no negative zero, which SQLite does not know
+    return list(map(UserRow, ids.tolist(), state.steps.tolist(), released.tolist(), *plain, states, sealed))
 
 
 def _beyond(setting: Terms, state: State) -> int:
@@ -277,23 +275,11 @@ class BeyondSecrets(InputError):
     """More events of a stream than its declared secrets were promised for, or more left out than they can pass over."""
 
 
-class Fresh(NamedTuple):
-    """New events of a call: their places in it, the slots of their users, and what each gives up first (None: none)."""
-
-    at: Places
-    who: Slots
-    skips: Ints | None
-
-    def take(self, some: Places) -> Fresh:
-        """Some of them."""
-        return Fresh(self.at[some], self.who[some], None if self.skips is None else self.skips[some])
-
-
 class CallPlan(NamedTuple):
     """What to do with the events of a call, by their places in it."""
 
-    fresh: Fresh  # to be drawn, in this order
-    rounds: list[Places]  # the same by number, in rounds that hold each user once
+    fresh: Places  # to be drawn, in this order
+    skips: Ints  # of every event of the call: how many numbers before it are given up first
     old: Sequence[int] = ()  # taken in an earlier call
     again: Sequence[int] = ()  # taken, or given up, a moment ago for an earlier event of this call
 
@@ -304,24 +290,22 @@ def plan_of(users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
     Sequence numbers that are NEXT are filled in: each is the next one of its user.
 
     >>> plan = plan_of(np.array([0, 1, 0, 1]), np.array([5, 2, 6, 2]), np.array([5, 3, 5, 3]), "refuse")
-    >>> plan.fresh.at.tolist(), plan.old
+    >>> plan.fresh.tolist(), plan.old
     ([0, 2], [1, 3])
     """
-    rounds = rounds_of(users)
+    following = upcoming.copy()
+    for turn, at in enumerate(rounds(users)):
+        following[at] += turn
     if seqs.size and seqs[0] == NEXT:
-        for turn, at in enumerate(rounds):
-            seqs[at] = upcoming[at] + turn
-    elif (seqs.size > 1 or seqs[0] != upcoming[0]) and not all(
-        (seqs[at] == upcoming[at] + turn).all() for turn, at in enumerate(rounds)
-    ):
-        return _sorted_out(users, seqs, upcoming, gaps)
-    return CallPlan(Fresh(np.arange(users.size), users, None), rounds)
+        seqs[:] = following
+    plan = CallPlan(np.arange(users.size), np.zeros(users.size, np.int64))
+    return plan if (seqs == following).all() else _sorted_out(plan.skips, users, seqs, upcoming, gaps)
 
 
-def _sorted_out(users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
+def _sorted_out(skips: Ints, users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
     """The same where some events are not new, or leave others out."""
     ahead: dict[int, int] = {}
-    fresh, skips, old, again, wrong = list[int](), list[int](), list[int](), list[int](), list[OutOfOrder]()
+    fresh, old, again, wrong = list[int](), list[int](), list[int](), list[OutOfOrder]()
     for k, (user, seq, known) in enumerate(zip(users.tolist(), seqs.tolist(), upcoming.tolist(), strict=True)):
         expected = ahead.get(user, known)
         if seq < expected:
@@ -334,13 +318,11 @@ def _sorted_out(users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPla
         else:
             ahead[user] = seq + 1
             fresh.append(k)
-            skips.append(seq - expected)
+            skips[k] = seq - expected
     if wrong:
         wrong[0].all = wrong
         raise wrong[0]
-    at = np.array(fresh, np.intp)
-    given_up = np.array(skips, np.int64) if any(skips) else None
-    return CallPlan(Fresh(at, users[at], given_up), rounds_of(users[at]), old, again)
+    return CallPlan(np.array(fresh, np.intp), skips, old, again)
 
 
 def nothing_yet(terms: Terms, seqs: Ints) -> Releases:
@@ -351,7 +333,7 @@ def nothing_yet(terms: Terms, seqs: Ints) -> Releases:
     return Releases(*drawn, sent, None, terms.in_blocks)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Call:
     """Events of one call to release. The raw codes stay here and are in no repr."""
 
@@ -360,20 +342,21 @@ class Call:
     times: Floats | None
     made: Releases
     raw: Ints | list[Ints] = field(repr=False)  # a code for each event, or the codes of each batch
+    slots: Slots = field(init=False, repr=False)  # of the user of each event, once it is played
+    skips: Ints = field(init=False, repr=False)  # and how many numbers before it are given up
 
     def play(
         self, live: Live, store: StateStore, randomness: Randomness | KeyedRandomness, gaps: Gaps
     ) -> Exception | None:
         """Make the new events, and give back those released before; why it ended early, if it did (what was drawn till
         then stands)."""
-        slots, made = live.enter(self.names), self.made
+        made, slots = self.made, live.enter(self.names)
         plan = plan_of(slots, made.seqs, live.state.steps[slots], gaps)
+        self.slots, self.skips = slots, plan.skips
         self._give_back(plan.old, store)
-        done = plan.fresh
-        failure = self._fails(done, live) or self._draw(done, plan.rounds, live, randomness)
-        if failure is not None:
-            done = done.take(np.flatnonzero(made.codes[done.at] != REFUSED))
-        if done.at.size:
+        failure = self._fails(plan.fresh, live) or self._draw(plan.fresh, live, randomness)
+        done = plan.fresh[made.codes[plan.fresh] != REFUSED]
+        if done.size:
             self._keep(done, live)
         self._give_back([k for k in plan.again if made.seqs[k] < live.state.steps[slots[k]]], store)
         return failure
@@ -396,25 +379,25 @@ class Call:
                     if made.sent is not None and stored.path is not None:
                         made.sent[k] = stored.path, np.array(stored.codes, np.int64)
 
-    def _draw(
-        self, fresh: Fresh, rounds: list[Places], live: Live, randomness: Randomness | KeyedRandomness
-    ) -> Exception | None:
+    def _draw(self, fresh: Places, live: Live, randomness: Randomness | KeyedRandomness) -> Exception | None:
         """Make the new events, in rounds, batches one by one. What fails ends it, and takes back nothing before it."""
         source = randomness.of(self.names, self.made.seqs) if isinstance(randomness, KeyedRandomness) else randomness
-        most = 1 if self.setting.in_batches else live.together
-        order = [np.arange(fresh.at.size)] if self.setting.in_batches else rounds
-        for some in order:
-            for at in range(0, some.size, most):
+        if self.setting.in_batches:
+            turns = [fresh[k : k + 1] for k in range(fresh.size)]
+        else:
+            turns = [fresh[turn] for turn in rounds(self.slots[fresh])]
+        for turn in turns:
+            for at in range(0, turn.size, live.together):
                 try:
-                    self._turn(fresh.take(some[at : at + most]), live, source)
+                    self._turn(turn[at : at + live.together], live, source)
                 except Exception as error:
                     return error
         return None
 
-    def _turn(self, some: Fresh, live: Live, source: Randomness) -> None:
+    def _turn(self, at: Places, live: Live, source: Randomness) -> None:
         """Make one event of each of these users; the states move first, so that what is noted is charged."""
-        at, own, noted = some.at, rows(source, some.at), self.made
-        made = live.move(some.who, lambda part: self._step(part, at, own), some.skips)
+        own, noted = rows(source, at), self.made
+        made = live.move(self.slots[at], lambda part: self._step(part, at, own), self.skips[at])
         if noted.sent is not None:
             noted.epsilons[at], sent = made
             noted.codes[at] = NOTHING if sent is None else 0
@@ -432,63 +415,61 @@ class Call:
             return (allowance(setting, state, times)[0], sent), after
         return stream.step(setting, state, self.raw[at], randomness, times)
 
-    def _fails(self, fresh: Fresh, live: Live) -> InputError | None:
+    def _fails(self, fresh: Places, live: Live) -> InputError | None:
         """What is wrong with the new events, before any of them is drawn: their times, or how many they are."""
         try:
-            if fresh.at.size and self.setting.timed:
-                self._check_times(fresh, live)
-            if fresh.at.size and self.setting.trackers is not None:
+            if fresh.size and self.times is not None:
+                self._check_times(fresh, self.times[fresh], live)
+            if fresh.size and self.setting.trackers is not None:
                 self._check_room(fresh, live)
         except InputError as error:
             if error.position is not None:
-                error.position = int(fresh.at[error.position])
+                error.position = int(fresh[error.position])
             return error
         return None
 
-    def _check_times(self, fresh: Fresh, live: Live) -> None:
+    def _check_times(self, fresh: Places, times: Floats, live: Live) -> None:
         """Refuse times that go back, and new events that do not lie in their slots, the first of a stream and later."""
-        times, seqs = None if self.times is None else self.times[fresh.at], self.made.seqs[fresh.at]
-        self.setting.budget.check_times(fresh.who, times, live.state.window.take(fresh.who).latest)
-        if not self.setting.clocked or times is None:
+        who, seqs = self.slots[fresh], self.made.seqs[fresh]
+        self.setting.budget.check_times(who, times, live.state.window.take(who).latest)
+        if not self.setting.clocked:
             return
-        if fresh.skips is not None and ((fresh.skips == seqs) & (seqs > 0)).any():
+        if ((self.skips[fresh] == seqs) & (seqs > 0)).any():
             raise InputError("secrets that follow the clock need the first event of each stream; send it first")
-        stream.check_slots(self._first_slots(fresh, live), seqs, self.setting.slots.numbers(times))
+        stream.check_slots(self._first_slots(fresh, times, live), seqs, self.setting.slots.numbers(times))
 
-    def _first_slots(self, fresh: Fresh, live: Live) -> Ints:
+    def _first_slots(self, fresh: Places, times: Floats, live: Live) -> Ints:
         """The slot of time in which the stream of each new event began, or begins with the first of them."""
-        assert self.times is not None
-        here = self.setting.slots.numbers(self.times[fresh.at]) - self.made.seqs[fresh.at]
-        _, first, whose = np.unique(fresh.who, return_index=True, return_inverse=True)
-        return np.where(live.state.steps[fresh.who] > 0, live.state.first[fresh.who], here[first][whose])
+        who, here = self.slots[fresh], self.setting.slots.numbers(times) - self.made.seqs[fresh]
+        _, first, whose = np.unique(who, return_index=True, return_inverse=True)
+        return np.where(live.state.steps[who] > 0, live.state.first[who], here[first][whose])
 
-    def _check_room(self, fresh: Fresh, live: Live) -> None:
+    def _check_room(self, fresh: Places, live: Live) -> None:
         """Refuse more events of a user than declared secrets were promised for, or more left out than they can pass."""
-        skips, begun = fresh.skips, [self.setting.trackers]
-        if skips is not None and skips.max() > MOST_WATCHED:
+        skips, begun = self.skips[fresh], [self.setting.trackers]
+        if skips.max() > MOST_WATCHED:
             raise BeyondSecrets(
                 f"an event leaves {skips.max()} others out, and with declared secrets at most {MOST_WATCHED} can be "
                 "given up at once; send the missing events, or check the numbers"
             )
-        if self.setting.clocked:  # whole days are promised, of which the first one has begun
-            begun = [self.setting.trackers_from(slot) for slot in np.unique(self._first_slots(fresh, live)).tolist()]
+        if self.setting.clocked and self.times is not None:  # whole days are promised, of which the first one has begun
+            slots = np.unique(self._first_slots(fresh, self.times[fresh], live))
+            begun = [self.setting.trackers_from(slot) for slot in slots.tolist()]
         limits = {each.limit: each.beyond for each in begun if each is not None and each.limit is not None}
         if not limits:
             return
-        who, place = np.unique(fresh.who, return_inverse=True)
-        more = np.bincount(place) if skips is None else np.bincount(place, 1 + skips)
-        if (live.state.steps[who] + more > min(limits)).any():
+        who, place = np.unique(self.slots[fresh], return_inverse=True)
+        if (live.state.steps[who] + np.bincount(place, 1 + skips) > min(limits)).any():
             raise BeyondSecrets(
                 f"a declared secret was promised for streams of at most {min(limits)} events, and a user has more; "
                 f"{limits[min(limits)]}"
             )
 
-    def _keep(self, done: Fresh, live: Live) -> None:
+    def _keep(self, done: Places, live: Live) -> None:
         """Have the store keep these events."""
-        made, at, texts = self.made, done.at, None
+        made, texts = self.made, None
         if made.sent is not None:
-            sent = [made.sent[k] or (None, np.zeros(0, np.int64)) for k in at.tolist()]
-            texts = [batch_text(self.raw[k].size, *each) for k, each in zip(at.tolist(), sent, strict=True)]
-        skips = np.zeros(at.size, np.int64) if done.skips is None else done.skips
-        times = None if self.times is None else self.times[at]
-        live.keep(done.who, made.seqs[at], skips, made.codes[at], made.epsilons[at], times, texts)
+            texts = [batch_text(self.raw[k].size, *(made.sent[k] or (None, NONE))) for k in done.tolist()]
+        times = None if self.times is None else self.times[done]
+        columns = made.seqs[done], self.skips[done], made.codes[done], made.epsilons[done]
+        live.keep(self.slots[done], *columns, times, texts)

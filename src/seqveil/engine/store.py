@@ -201,9 +201,11 @@ class Accounts:
     ldp: Floats
 
     @classmethod
-    def of(cls, users: list[Any], counts: Ints, figures: Floats) -> Accounts:
-        """From the events and releases (B, 2) of these users, and their Σε, both sides of the leakage and LDP level."""
-        return cls(users, *counts.T.copy(), *figures.T.copy())
+    def of(cls, rows: Mapping[User, UserRow]) -> Accounts:
+        """From where these users stand."""
+        counts = np.array([row[1:3] for row in rows.values()], np.int64).reshape(-1, 2)
+        figures = np.array([row[3:7] for row in rows.values()]).reshape(-1, 4)
+        return cls(list(rows), *counts.T.copy(), *figures.T.copy())
 
     @property
     def leakage(self) -> Floats:
@@ -222,6 +224,7 @@ def left_of(total: float | None, leakage: float) -> float | None:
 StateStore: TypeAlias = "Memory | SqliteStore"
 Position = str | bytes | int
 SALT_BYTES = 32
+NONE = np.zeros(0, np.int64)
 NEW = -1  # the id of a user whom a store does not have yet
 GAP = -2  # the code of an event whose place was given up, because a later one came first
 ERASED = -9  # the code of what stands for all releases of a user who was erased
@@ -333,20 +336,16 @@ class UserRow(NamedTuple):
 class Entry(NamedTuple):
     """What a call left of the users it touched, and the releases it made, those of a user in order."""
 
-    ids: Ints  # (K,) the users touched, in the order they came; NEW for those whom the store does not have yet
     names: list[User]
-    counts: Ints  # (K, 2) their events and releases so far
-    figures: Floats  # (K, 4) Σε, both sides of the leakage, the LDP level
-    states: bytes  # K states of one size; nothing where the store does not want them
-    sealed: list[bytes | None] | None  # the private part of each, sealed; None where there is none
-    model: int  # which of the models of the store the releases were drawn with
-    owners: Ints  # (E,) whose each release is: a place among the users touched
-    seqs: Ints
-    skips: Ints  # how many events before each were given up
-    codes: Ints
-    epsilons: Floats
-    times: Floats | None
-    batches: list[str] | None  # as `batch_text` writes them; None for single symbols
+    rows: list[UserRow]  # where they stand now; the id is NEW of those whom the store does not have yet
+    model: int = 0  # which of the models of the store the releases were drawn with
+    owners: Ints = NONE  # (E,) whose each release is: a place among the users touched
+    seqs: Ints = NONE
+    skips: Ints = NONE  # how many events before each were given up
+    codes: Ints = NONE
+    epsilons: Floats = np.zeros(0)
+    times: Floats | None = None
+    batches: list[str] | None = None  # as `batch_text` writes them; None for single symbols
 
     def columns(self, ids: Ints) -> Iterator[tuple[Any, ...]]:
         """The releases one by one: the id of whose each is, and what `Stored.of` makes one of."""
@@ -357,15 +356,6 @@ class Entry(NamedTuple):
         batches: Sequence[str | None] = self.batches or [None] * count
         numbers = (ids[self.owners].tolist(), self.seqs.tolist(), self.skips.tolist(), [self.model] * count)
         return zip(*numbers, self.codes.tolist(), self.epsilons.tolist(), times, batches, strict=True)
-
-    @property
-    def rows(self) -> Iterator[tuple[Any, ...]]:
-        """Where each user touched stands now: what a `UserRow` has, from `events` up to `sealed`."""
-        count = self.ids.size
-        size, sealed = len(self.states) // max(1, count), self.sealed or [None] * count
-        states = [self.states[k * size : (k + 1) * size] for k in range(count)]
-        figures = (self.figures + 0.0).T.tolist()  # no negative zero, which SQLite does not know
-        return zip(*self.counts.T.tolist(), *figures, states, sealed, strict=True)
 
 
 def checked_positions(positions: Mapping[str, Position]) -> dict[str, Position]:
@@ -404,8 +394,7 @@ class Memory:
     def __init__(self, releases: bool = True) -> None:
         # whether releases are kept; random bytes of this state alone, which keyed randomness is mixed with
         self.keeps_releases, self.salt = releases, os.urandom(SALT_BYTES)
-        self._index: dict[User, int] = {}
-        self._counts, self._figures = np.zeros((0, 2), np.int64), np.zeros((0, 4))
+        self._rows: dict[User, UserRow] = {}
         self._calls: list[tuple[Entry, Ints]] = []  # the latest ones, whose releases are not sorted by user yet
         self._disclosed: dict[int, list[Stored]] = {}  # those before
         self._facts: dict[str, Position | None] = {}
@@ -416,25 +405,13 @@ class Memory:
 
     def find(self, names: Sequence[User]) -> list[UserRow | None]:
         """Where these users stand; None for a new one."""
-        return [None if (k := self._index.get(name)) is None else self._row(k) for name in names]
-
-    def _row(self, user: int) -> UserRow:
-        return UserRow(*[user, *self._counts[user].tolist(), *self._figures[user].tolist(), b""])
+        return [self._rows.get(name) for name in names]
 
     def append(self, entry: Entry) -> Ints:
         """Keep what a call left; the ids of its users. Someone who was erased is then known by name again."""
-        ids, new = entry.ids, np.flatnonzero(entry.ids == NEW)
-        if new.size:
-            ids, first = ids.copy(), len(self._index)
-            ids[new] = np.arange(first, first + new.size)
-            self._index.update((entry.names[k], int(ids[k])) for k in new.tolist())
-        if len(self._index) > len(self._counts):
-            size = max(len(self._index), 2 * len(self._counts))
-            self._counts, self._figures = (
-                np.concatenate([kept, np.zeros((size - len(kept), kept.shape[1]), kept.dtype)])
-                for kept in (self._counts, self._figures)
-            )
-        self._counts[ids], self._figures[ids] = entry.counts, entry.figures
+        for name, row in zip(entry.names, entry.rows, strict=True):
+            self._rows[name] = row._replace(id=len(self._rows)) if row.id == NEW else row
+        ids = np.array([self._rows[name].id for name in entry.names], np.int64)
         if self.keeps_releases and entry.owners.size:
             self._calls.append((entry, ids))
         return ids
@@ -450,10 +427,10 @@ class Memory:
         found = self._disclosed.get(row.id, [])
         yield from found[bisect_left(found, since, key=lambda stored: stored.seq) :]
 
-    def everyone(self) -> Accounts:
-        """The accounts of all users, in the order they came."""
-        users = len(self._index)
-        return Accounts.of(list(self._index), self._counts[:users], self._figures[:users])
+    def users(self) -> Iterator[tuple[int, User | bytes, UserRow | None]]:
+        """Id, name and row of users in the order they came; of a damaged row None, of who was erased bytes as name."""
+        for name, row in self._rows.items():
+            yield row.id, name, row
 
     def fact(self, name: str) -> Any:
         """What the store says of itself under this name, positions of sources (POSITION) included; None: nothing."""

@@ -41,6 +41,7 @@ from seqveil.engine.store import (
     StateStore,
     Stored,
     StoreError,
+    UserRow,
     checked_positions,
     with_gaps,
 )
@@ -285,21 +286,22 @@ class CodeStreams:
 
     def accounts(self) -> Accounts:
         """The accounts of all users, in the order they came."""
+        found = dict[User, UserRow]()
         with self._reading() as records:
-            found: Accounts = records.everyone()
-        return found
+            for user, name, row in records.users():
+                if row is None:
+                    raise records.damaged(user, [name])
+                if not row.erased:
+                    found[name] = row
+        return Accounts.of(found)
 
     def names(self) -> list[User]:
         """Every user who was not erased, in the order they came; also those whose records are damaged."""
         with self._reading() as records:
-            if isinstance(self._store, SqliteStore):
-                return [name for _, name, _ in records.users() if isinstance(name, str)]
-            return list(records.everyone().users)
+            return [name for _, name, _ in records.users() if not isinstance(name, bytes)]
 
     def leakages(self) -> tuple[Floats, int]:
         """What every user's stream has disclosed, in order of arrival, and how many damaged users are left out."""
-        if not isinstance(self._store, SqliteStore):
-            return self.accounts().leakage, 0
         with self._reading() as records:
             rows = [row for _, _, row in records.users()]
         disclosed = [max(row.most, -row.least, 0.0) for row in rows if row is not None]
@@ -310,7 +312,7 @@ class CodeStreams:
         if not self.setting.secrets:
             return []
         with self._lock, self._store.transaction():
-            trackers = (self._live.trackers(name) for name in self._store.everyone().users)
+            trackers = (self._live.trackers(name) for name in self.names())
             return totals(self.setting.secrets, trackers, [secret.total for secret in self.setting.secrets])
 
     def releases(self, user: User, since: int = 0, limit: int | None = None) -> list[Stored]:
@@ -376,9 +378,9 @@ class CodeStreams:
             history = [*self._history, setting.policy.on(model)]
             live, users, beyond = Live(history, file, self._memory), 0, 0
             with file.transaction():
-                for entry, past in list(live.adopted(file.everyone().users)):
+                for entry, past in list(live.adopted(self.accounts().users)):
                     file.append(entry)
-                    users, beyond = users + entry.ids.size, beyond + past
+                    users, beyond = users + len(entry.names), beyond + past
                 erased = upkeep.adopt(file, history)
             self._go_on(history)
         return Adopted(users, erased, beyond)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
@@ -86,6 +87,6 @@ class SparkStore(Memory):
 
     def append(self, entry: Entry) -> Ints:
         """Put what a call left into Spark's state, user by user; ids mean nothing here."""
-        for name, kept in zip(entry.names, entry.rows, strict=True):
-            self._users.updateValue((str(name),), kept)
-        return entry.ids
+        for name, row in zip(entry.names, entry.rows, strict=True):
+            self._users.updateValue((str(name),), row[1:-1])
+        return np.array([row.id for row in entry.rows], np.int64)
