@@ -19,7 +19,7 @@ from seqveil.core.secrets import ever
 from seqveil.engine import sqlite
 from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
-from seqveil.engine.store import EARLIER, Damaged, Erased, NoLongerKept, StoreBusy, StoreError
+from seqveil.engine.store import EARLIER, Damaged, Erased, NoLongerKept, StoreError
 from seqveil.engine.streams import CodeStreams
 from seqveil.engine.upkeep import backup, erase, facts_of, verify
 
@@ -198,7 +198,7 @@ def test_without_the_key_nobody_is_erased(tmp_path):
             erase(path, ["bob"], key)
     with opened(path) as streams:
         assert streams.account("bob").events == 2
-        with pytest.raises(StoreBusy):
+        with pytest.raises(StoreError, match="another process"):
             erase(path, ["bob"], KEY)
 
 

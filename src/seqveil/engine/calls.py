@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import larger_side
-from seqveil.core.randomness import KeyedRandomness, Randomness, User, rows
+from seqveil.core.randomness import KeyedRandomness, Randomness, rows
 from seqveil.core.secrets import SecretTrackers
 from seqveil.engine import blocks, packing, stream
 from seqveil.engine.store import (
@@ -69,14 +69,14 @@ class Live:
         self.together = max(1, LARGE // size)  # users who take a step at once
         self.state = State.start(self._setting, 0)
         self._ids, self._released = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        self._names: list[User] = []  # of each slot that was ever taken
-        self._slot: dict[User, int] = {}
+        self._names: list[str] = []  # of each slot that was ever taken
+        self._slot: dict[str, int] = {}
         self._free: list[int] = []
 
     def __len__(self) -> int:
         return len(self._slot)
 
-    def enter(self, names: Sequence[User]) -> Slots:
+    def enter(self, names: Sequence[str]) -> Slots:
         """The slots of these users, made live where they are not."""
         slots = list(map(self._slot.get, names))
         if None in slots:
@@ -88,18 +88,18 @@ class Live:
             slots = list(map(self._slot.get, names))
         return np.array(slots, np.intp)
 
-    def undo(self, names: Sequence[User]) -> None:
+    def undo(self, names: Sequence[str]) -> None:
         """After a call that failed: what is live may be ahead of a durable store, which is then read again."""
         new = [name for name in names if name in self._slot and self._ids[self._slot[name]] == NEW]
         self._forget(names if self._store.durable else new)
 
-    def _forget(self, names: Sequence[User]) -> None:
+    def _forget(self, names: Sequence[str]) -> None:
         self._free += [self._slot.pop(name) for name in dict.fromkeys(names) if name in self._slot]
 
-    def _admit(self, names: list[User]) -> None:
+    def _admit(self, names: list[str]) -> None:
         """Make users live, each at the start, or where the store says that it stands."""
         try:
-            "".join(map(str, names)).encode()
+            "".join(names).encode()
         except UnicodeEncodeError:
             raise InputError("expected users that are UTF-8 text or whole numbers; name them so") from None
         rows, slots = self._store.find(names), self._claim(names)
@@ -142,7 +142,7 @@ class Live:
         stub = next(self._store.releases(row), None)
         self.state.put(np.array([slot], np.intp), packing.returned(self._setting, row, stub))
 
-    def _claim(self, names: list[User]) -> Slots:
+    def _claim(self, names: list[str]) -> Slots:
         """Free slots for these users."""
         size, missing = len(self._names), len(names) - len(self._free)
         if missing > 0:
@@ -173,7 +173,7 @@ class Live:
         self.state.put(slots, after)
         return made
 
-    def trackers(self, name: User) -> SecretTrackers | None:
+    def trackers(self, name: str) -> SecretTrackers | None:
         """The accounts of declared secrets of a user whom the store knows; None where no secret is declared."""
         slot = self.enter([name])[0]  # which may bring other arrays
         found: SecretTrackers | None = None if self.state.trackers is None else self.state.trackers[slot]
@@ -194,7 +194,7 @@ class Live:
         entry = Entry(names, rows, len(self._history) - 1, owners, seqs, skips, codes, *columns)
         self._ids[touched] = self._store.append(entry)
 
-    def adopted(self, names: Sequence[User]) -> Iterator[tuple[Entry, int]]:
+    def adopted(self, names: Sequence[str]) -> Iterator[tuple[Entry, int]]:
         """What the store has to keep of these users so that the last terms of the history are theirs; nothing is live.
         And how many of them are past a total under the last model: that of the budget, or a secret's ε."""
         for at in range(0, len(names), TOGETHER):
@@ -338,7 +338,7 @@ class Call:
     """Events of one call to release. The raw codes stay here and are in no repr."""
 
     setting: Terms
-    names: list[User] = field(repr=False)
+    names: list[str] = field(repr=False)
     times: Floats | None
     made: Releases
     raw: Ints | list[Ints] = field(repr=False)  # a code for each event, or the codes of each batch
@@ -363,7 +363,7 @@ class Call:
 
     def _give_back(self, again: Sequence[int], store: StateStore) -> None:
         """Say of events that were taken before what became of them, as far as the store keeps it."""
-        events, made = dict[User, dict[int, int]](), self.made
+        events, made = dict[str, dict[int, int]](), self.made
         for k in again:
             made.replayed[k], made.codes[k], made.epsilons[k] = True, EARLIER, np.nan
             events.setdefault(self.names[k], {})[k] = int(made.seqs[k])

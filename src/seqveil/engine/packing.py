@@ -16,7 +16,6 @@ import numpy as np
 
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import UNIT, Floats, Ints
-from seqveil.core.randomness import User, user_name
 from seqveil.core.secrets import SecretTrackers
 from seqveil.core.secrets.account import TrackedUsers
 from seqveil.engine.budget import Window
@@ -175,12 +174,12 @@ class Sealing:
     def __init__(self, key: bytes, salt: bytes) -> None:
         self._key = blake2b(salt, key=key, digest_size=32, person=b"seqveil-sealed").digest()
 
-    def close(self, user: User, step: int, memory: Ints) -> bytes:
+    def close(self, user: str, step: int, memory: Ints) -> bytes:
         """What is private of a user after so many events, encrypted."""
         nonce = os.urandom(NONCE)
         return nonce + self._cipher(user).encrypt(nonce, memory.astype("<i8").tobytes(), b"%d" % step)
 
-    def open(self, user: User, step: int, sealed: bytes) -> Ints:
+    def open(self, user: str, step: int, sealed: bytes) -> Ints:
         """What `close` sealed; refused where any of it, or what it was sealed for, is another."""
         cipher = self._cipher(user)
         from cryptography.exceptions import InvalidTag
@@ -195,7 +194,7 @@ class Sealing:
             ) from None
         return np.frombuffer(plain, "<i8").astype(np.int64)
 
-    def _cipher(self, user: User) -> AESGCM:
+    def _cipher(self, user: str) -> AESGCM:
         try:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         except ImportError:
@@ -204,4 +203,4 @@ class Sealing:
                 "pip install -e '.[state]'"
             ) from None
         # a key for each user: random nonces of 96 bits are then never drawn often enough to meet
-        return AESGCM(blake2b(user_name(user).encode(), key=self._key, digest_size=32).digest())
+        return AESGCM(blake2b(user.encode(), key=self._key, digest_size=32).digest())

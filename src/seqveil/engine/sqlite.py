@@ -22,14 +22,11 @@ import numpy as np
 
 from seqveil.core.errors import DataError
 from seqveil.core.kernel import Ints
-from seqveil.core.randomness import User
 from seqveil.engine.store import (
     NEW,
     SALT_BYTES,
     Damaged,
     Entry,
-    Position,
-    StoreBusy,
     Stored,
     StoreError,
     UserRow,
@@ -45,7 +42,6 @@ WAL_PAGES = 16_384  # 64 MB between checkpoints: a page that changes often is co
 PATIENCE = 5.0  # seconds to wait for whoever opens or closes the file
 TOGETHER = 500  # users that one statement asks for
 SALT, EPOCH, SETTING = "salt", "epoch", "setting"  # names of facts
-BUSY = "another process has this state file open; wait for it to end, or use another file, whose ledger begins at zero"
 
 TABLES = {
     # the name is text, or the hashed name of someone who was erased
@@ -96,15 +92,6 @@ LOST = (
     " WHERE NOT EXISTS (SELECT 1 FROM users WHERE name = one.name AND +id = one.id)"
     " AND NOT EXISTS (SELECT 1 FROM users WHERE hash = one.hash AND +id = one.id)"
 )
-MAY_NOT = "it may not be written to, so nothing was written; check its permissions"
-REASONS = {
-    sqlite3.SQLITE_FULL: "the disk is full, so nothing was written; free some space and try again",
-    sqlite3.SQLITE_IOERR: "the disk cannot be written or read, so nothing was written; look at the disk and try again",
-    sqlite3.SQLITE_READONLY: MAY_NOT,
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened, so nothing was written; check the path",
-    sqlite3.SQLITE_BUSY: BUSY,
-    sqlite3.SQLITE_LOCKED: BUSY,
-}
 # SQLITE_ERROR is said of statements that do not fit the tables, and all of ours do
 DAMAGE = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT)
 
@@ -134,11 +121,8 @@ def damaged_file(name: str) -> StoreError:
 
 def is_damage(error: Exception) -> bool:
     """Whether what SQLite says is about the content of the file."""
-    return _code(error) in DAMAGE or isinstance(error, UnicodeDecodeError)  # of a message that quotes a damaged table
-
-
-def _code(error: Exception) -> int:
-    return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    return code in DAMAGE or isinstance(error, UnicodeDecodeError)  # of a message that quotes a damaged table
 
 
 @contextmanager
@@ -149,8 +133,9 @@ def disclosed(name: str) -> Iterator[None]:
     except (sqlite3.Error, UnicodeDecodeError) as error:
         if is_damage(error):
             raise damaged_file(name) from None
-        reason = REASONS.get(_code(error), f"{type(error).__name__}, so nothing was written; check the file")
-        raise (StoreBusy if reason is BUSY else StoreError)(f"{name}: {reason}") from None
+        raise StoreError(
+            f"{name}: nothing was written ({error}); look at the disk, the path and its permissions, and try again"
+        ) from None
 
 
 def connect(path: FilePath) -> sqlite3.Connection:
@@ -171,19 +156,14 @@ def size_of(path: FilePath) -> int:
 
 
 def _tables(sql: sqlite3.Connection, name: str) -> dict[str, str]:
-    """The tables of a state file; none where nothing was ever written. Refuses what is no state file, one of another
-    version, and one whose tables are not as they were made."""
+    """The tables of a state file; none where nothing was ever written. Refuses what is no state file, and
+    one whose tables are not as they were made."""
     application, version = (sql.execute(f"PRAGMA {each}").fetchone()[0] for each in ("application_id", "user_version"))
     tables = dict(sql.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall())
     if not (application or version or tables):
         return tables
-    if application != APPLICATION:
-        raise DataError(f"{name}: is not a state file of seqveil, or its head is damaged; name another file")
-    if version != VERSION:
-        raise DataError(
-            f"{name}: is a state file of version {version}, and this seqveil reads version {VERSION}; use the seqveil "
-            "that wrote it"
-        )
+    if (application, version) != (APPLICATION, VERSION):
+        raise DataError(f"{name}: is not a state file of this seqveil, or its head is damaged; name another file")
     if tables != TABLES:
         raise damaged_file(name)
     return tables
@@ -209,7 +189,7 @@ class SqliteRecords:
     def __init__(self, sql: sqlite3.Connection, name: str, hasher: Hasher | None = None) -> None:
         self.sql, self.name, self.hasher = sql, name, hasher
 
-    def damaged(self, user: int, names: Sequence[User] = ()) -> Damaged:
+    def damaged(self, user: int, names: Sequence[str] = ()) -> Damaged:
         """What to say of a user whose records are not what was written."""
         return Damaged(
             f"{self.name}: the records of user number {user} are damaged, so nothing of this user is released; all "
@@ -226,9 +206,9 @@ class SqliteRecords:
             raise damaged_file(self.name)
         return facts
 
-    def find(self, names: Sequence[User]) -> list[UserRow | None]:
+    def find(self, names: Sequence[str]) -> list[UserRow | None]:
         """Where these users stand, also those of whom only the ledger is left; None for a new one."""
-        keys: dict[str | bytes, str] = {str(name): str(name) for name in names}
+        keys: dict[str | bytes, str] = {name: name for name in names}
         if self.hasher is not None:
             keys |= {self.hasher(name): name for name in list(keys.values())}
         found: dict[str, UserRow] = {}
@@ -243,7 +223,7 @@ class SqliteRecords:
                         raise self.damaged(columns[0], [left.get(columns[place], "")])
                     if columns[1] in keys:  # else a damaged index has found somebody else
                         found[keys[columns[1]]] = row
-        return [found.get(str(name)) for name in names]
+        return [found.get(name) for name in names]
 
     def users(self) -> Iterator[tuple[int, str | bytes, UserRow | None]]:
         """Id, name and row of users in the order they came; None for a damaged row, bytes as name of who was erased."""
@@ -283,7 +263,10 @@ def _locked(path: str, name: str) -> int:
         held = os.stat(f"{path}-lock").st_ino == os.fstat(file).st_ino  # else it was taken away: a lock on nothing
     if not held:
         os.close(file)
-        raise StoreBusy(f"{name}: {BUSY}")
+        raise StoreError(
+            f"{name}: another process has this state file open; wait for it to end, or use another file, whose ledger "
+            "begins at zero"
+        )
     return file
 
 
@@ -314,7 +297,7 @@ class SqliteStore(SqliteRecords):
                 "back, or move that away to begin a ledger at zero"
             )
         if os.path.exists(path) and not os.access(path, os.W_OK):  # before anything is written beside it
-            raise StoreError(f"{self.name}: {MAY_NOT}")
+            raise StoreError(f"{self.name}: it may not be written to, so nothing was written; check its permissions")
         if os.path.exists(path) and os.stat(path).st_nlink > 1:
             raise StoreError(
                 f"{self.name}: has a second name (a hard link), by which another process could draw what this one "
@@ -405,7 +388,7 @@ class SqliteStore(SqliteRecords):
 
     def append(self, entry: Entry) -> Ints:
         """Write the releases, and the rows of the users they are of, those of new ones behind all others."""
-        names, ids = list(map(str, entry.names)), np.array([row.id for row in entry.rows], np.int64)
+        names, ids = entry.names, np.array([row.id for row in entry.rows], np.int64)
         new = np.flatnonzero(ids == NEW)
         if new.size:
             (last,) = self.sql.execute("SELECT coalesce(max(id), 0) FROM users").fetchone()
@@ -450,7 +433,7 @@ class SqliteStore(SqliteRecords):
             raise damaged_file(self.name)
         return None if row is None else row[0]
 
-    def set_facts(self, facts: Mapping[str, Position | None]) -> None:
+    def set_facts(self, facts: Mapping[str, Any]) -> None:
         """Have the file say this of itself, and no longer what is None."""
         for name, value in facts.items():
             if value is None:

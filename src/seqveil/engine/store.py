@@ -19,7 +19,6 @@ import numpy as np
 from seqveil.core.errors import InputError, SeqveilError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import larger_side
-from seqveil.core.randomness import User
 from seqveil.core.words import DisclosedSecret, Risk
 from seqveil.engine.blocks import HELD
 from seqveil.engine.stream import REFUSED, Mask
@@ -142,7 +141,7 @@ class SecretAccount:
 class Account:
     """What one user's releases have disclosed so far, exactly, and what is left. Leakage is in nats."""
 
-    user: User | None  # None for a session, which has one user alone
+    user: str | None  # None for a session, which has one user alone
     events: int  # so many so far, which is the sequence number that comes next
     releases: int
     leakage: float
@@ -166,7 +165,7 @@ class Account:
 
     @classmethod
     def of(
-        cls, terms: Terms, user: User | None, figures: UserRow, private: bool, trackers: SecretTrackers | None
+        cls, terms: Terms, user: str | None, figures: UserRow, private: bool, trackers: SecretTrackers | None
     ) -> Account:
         """The account of a user from the figures of the stream, and the filters of its declared secrets."""
         leakage = max(figures.most, -figures.least, 0.0)
@@ -192,7 +191,7 @@ class Account:
 class Accounts:
     """The accounts of all users, in the order they came: a column for each figure of an `Account`."""
 
-    users: list[Any]  # in memory anything hashable may be one
+    users: list[str]
     events: Ints
     releases: Ints
     epsilon_spent: Floats
@@ -201,7 +200,7 @@ class Accounts:
     ldp: Floats
 
     @classmethod
-    def of(cls, rows: Mapping[User, UserRow]) -> Accounts:
+    def of(cls, rows: Mapping[str, UserRow]) -> Accounts:
         """From where these users stand."""
         counts = np.array([row[1:3] for row in rows.values()], np.int64).reshape(-1, 2)
         figures = np.array([row[3:7] for row in rows.values()]).reshape(-1, 4)
@@ -222,7 +221,7 @@ def left_of(total: float | None, leakage: float) -> float | None:
 
 
 StateStore: TypeAlias = "Memory | SqliteStore"
-Position = str | bytes | int
+Position = str | int
 SALT_BYTES = 32
 NONE = np.zeros(0, np.int64)
 NEW = -1  # the id of a user whom a store does not have yet
@@ -231,15 +230,10 @@ ERASED = -9  # the code of what stands for all releases of a user who was erased
 POSITION = "position "  # before a source, in the name of the fact that has its position
 LATEST = ":latest:"  # between a bridge and a user, in the name of the position that has the time of the latest event
 NUMBERS = ":numbers"  # after a bridge, in the name of a position that has the number of an event, as {"WHAT/USER": 7}
-MOST_POSITION = 1 << 20  # bytes of a position: enough for what says how far a source was read
 
 
 class StoreError(SeqveilError):
     """The state file cannot be used or written now; what was committed before stands, nothing else happened."""
-
-
-class StoreBusy(StoreError):
-    """Another process has the state file open."""
 
 
 class NoSuchUser(StoreError):
@@ -252,7 +246,7 @@ class Damaged(StoreError):
     `users` are their names, as far as the call named them.
     """
 
-    def __init__(self, message: str, users: Sequence[User] = ()) -> None:
+    def __init__(self, message: str, users: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.users = tuple(users)
 
@@ -336,7 +330,7 @@ class UserRow(NamedTuple):
 class Entry(NamedTuple):
     """What a call left of the users it touched, and the releases it made, those of a user in order."""
 
-    names: list[User]
+    names: list[str]
     rows: list[UserRow]  # where they stand now; the id is NEW of those whom the store does not have yet
     model: int = 0  # which of the models of the store the releases were drawn with
     owners: Ints = NONE  # (E,) whose each release is: a place among the users touched
@@ -362,19 +356,14 @@ def checked_positions(positions: Mapping[str, Position]) -> dict[str, Position]:
     """The positions as they will be kept, or a refusal of what a store could not give back the same."""
     found = dict(positions) if isinstance(positions, Mapping) else {0: 0}
     if not all(type(source) is str and _fits(source) and _fits(position) for source, position in found.items()):
-        raise InputError("expected positions by source, each text, bytes or a 64-bit whole number")
+        raise InputError("expected positions by source, each text or a 64-bit whole number")
     return found
 
 
 def _fits(value: object) -> bool:
-    # no kind but these exactly: a truth value, say, would come back as a number, whose checksum is another
-    if type(value) is int:
+    if type(value) is int:  # exactly: a truth value would come back as a number, whose checksum is another
         return -(2**63) <= value < 2**63
-    try:
-        content = value.encode() if type(value) is str else value
-    except UnicodeEncodeError:
-        return False
-    return type(content) is bytes and len(content) <= MOST_POSITION
+    return type(value) is str and value.encode(errors="replace").decode() == value
 
 
 class Memory:
@@ -394,16 +383,16 @@ class Memory:
     def __init__(self, releases: bool = True) -> None:
         # whether releases are kept; random bytes of this state alone, which keyed randomness is mixed with
         self.keeps_releases, self.salt = releases, os.urandom(SALT_BYTES)
-        self._rows: dict[User, UserRow] = {}
+        self._rows: dict[str, UserRow] = {}
         self._calls: list[tuple[Entry, Ints]] = []  # the latest ones, whose releases are not sorted by user yet
         self._disclosed: dict[int, list[Stored]] = {}  # those before
-        self._facts: dict[str, Position | None] = {}
+        self._facts: dict[str, Any] = {}
 
     def transaction(self) -> AbstractContextManager[None]:
         """All of the block is kept when it ends, or, if it fails, nothing that `append` has not got."""
         return nullcontext()
 
-    def find(self, names: Sequence[User]) -> list[UserRow | None]:
+    def find(self, names: Sequence[str]) -> list[UserRow | None]:
         """Where these users stand; None for a new one."""
         return [self._rows.get(name) for name in names]
 
@@ -427,7 +416,7 @@ class Memory:
         found = self._disclosed.get(row.id, [])
         yield from found[bisect_left(found, since, key=lambda stored: stored.seq) :]
 
-    def users(self) -> Iterator[tuple[int, User | bytes, UserRow | None]]:
+    def users(self) -> Iterator[tuple[int, str | bytes, UserRow | None]]:
         """Id, name and row of users in the order they came; of a damaged row None, of who was erased bytes as name."""
         for name, row in self._rows.items():
             yield row.id, name, row
@@ -436,7 +425,7 @@ class Memory:
         """What the store says of itself under this name, positions of sources (POSITION) included; None: nothing."""
         return self._facts.get(name)
 
-    def set_facts(self, facts: Mapping[str, Position | None]) -> None:
+    def set_facts(self, facts: Mapping[str, Any]) -> None:
         """Have the store say this of itself, and no longer what is None."""
         self._facts.update(facts)
 

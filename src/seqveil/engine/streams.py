@@ -19,7 +19,7 @@ import numpy as np
 from seqveil.core.errors import DataError, InputError, SeqveilError, UnknownSymbol, option
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
-from seqveil.core.randomness import KeyedRandomness, Randomness, User, known_as, user_name
+from seqveil.core.randomness import KeyedRandomness, Randomness, User, user_name
 from seqveil.core.randomness import randomness as seeded
 from seqveil.core.times import Time, seconds
 from seqveil.engine import upkeep
@@ -207,8 +207,8 @@ class CodeStreams:
         else:
             raw = raw_codes(symbols, self.setting.model.n)
         count = len(raw)
-        names: list[User] = [
-            user if type(user) is str else str(user) if type(user) is int else self._named(user, f"event {k}: ")
+        names = [
+            user if type(user) is str else str(user) if type(user) is int else user_name(user, f"event {k}: ")
             for k, user in enumerate(users)
         ]
         numbers = np.full(count, NEXT, np.int64) if seqs is None else np.asarray(seqs)
@@ -274,7 +274,7 @@ class CodeStreams:
 
     def account(self, user: User) -> Account | None:
         """What a user's releases have disclosed; None for one who never came."""
-        name, trackers = self._named(user), None
+        name, trackers = user_name(user), None
         with self._reading() as records:
             row = records.find([name])[0]
         if row is None:
@@ -286,7 +286,7 @@ class CodeStreams:
 
     def accounts(self) -> Accounts:
         """The accounts of all users, in the order they came."""
-        found = dict[User, UserRow]()
+        found = dict[str, UserRow]()
         with self._reading() as records:
             for user, name, row in records.users():
                 if row is None:
@@ -295,7 +295,7 @@ class CodeStreams:
                     found[name] = row
         return Accounts.of(found)
 
-    def names(self) -> list[User]:
+    def names(self) -> list[str]:
         """Every user who was not erased, in the order they came; also those whose records are damaged."""
         with self._reading() as records:
             return [name for _, name, _ in records.users() if not isinstance(name, bytes)]
@@ -318,7 +318,7 @@ class CodeStreams:
     def releases(self, user: User, since: int = 0, limit: int | None = None) -> list[Stored]:
         """What was released of a user, from sequence number `since` on, at most `limit` of them."""
         with self._reading() as records:
-            row = records.find([self._named(user)])[0]
+            row = records.find([user_name(user)])[0]
             kept = () if row is None else with_gaps(records.releases(row, since), since)
             found = list(islice(kept, limit))
         if found and found[0].code == ERASED:
@@ -328,7 +328,7 @@ class CodeStreams:
     def next_seqs(self, users: Users) -> Ints:
         """The sequence number that comes next for each of these users: 0 for a new one."""
         with self._reading() as records:
-            rows = records.find([self._named(user) for user in users])
+            rows = records.find([user_name(user) for user in users])
         return np.array([0 if row is None else row.events for row in rows], np.int64)
 
     def position(self, source: str) -> Position | None:
@@ -344,7 +344,7 @@ class CodeStreams:
 
         Whoever releases waits meanwhile, for the file is written anew.
         """
-        names, file = [self._named(user) for user in users], self._state_file("can a user be erased")
+        names, file = [user_name(user) for user in users], self._state_file("can a user be erased")
         with self._lock:
             self._refuse_closed()
             try:
@@ -393,10 +393,6 @@ class CodeStreams:
     def _refuse_closed(self) -> None:
         if not self._open:
             raise StoreError("the store is closed; open it again")
-
-    def _named(self, user: Any, where: str = "") -> Any:
-        """A user's name; in memory anything hashable may be one."""
-        return user_name(user, where) if self._store.durable else known_as(user)
 
 
 class Streams(CodeStreams):
