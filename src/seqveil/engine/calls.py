@@ -184,15 +184,15 @@ class Live:
         np.add.at(self._released, slots[codes >= 0], 1)
         places = {slot: place for place, slot in enumerate(dict.fromkeys(slots.tolist()))}
         touched, owners = np.array(list(places), np.intp), np.array([places[slot] for slot in slots.tolist()])
-        names, state = [self._names[slot] for slot in places], self.state.take(touched)
-        sealed: Sequence[bytes | None] = [None] * len(names)
-        memory, sealing = state.private.memory, self._store.sealing
+        names, steps = [self._names[slot] for slot in places], self.state.steps[touched].tolist()
+        packed = packing.pack(self.state.take(touched), self._epoch) if self._store.durable else b""
+        sealed: list[bytes | None] | None = None
+        memory, sealing = self.state.private.memory, self._store.sealing
         if memory is not None and sealing is not None:
-            sealed = [sealing.close(*each) for each in zip(names, state.steps.tolist(), memory, strict=True)]
-        packed = packing.pack(state, self._epoch) if self._store.durable else b""
-        rows = _rows(state, self._ids[touched], self._released[touched], packed, sealed)
-        entry = Entry(names, rows, len(self._history) - 1, owners, seqs, skips, codes, *columns)
-        self._ids[touched] = self._store.append(entry)
+            sealed = [sealing.close(*each) for each in zip(names, steps, memory[touched], strict=True)]
+        ledger = _ledger(self.state, touched, self._released[touched])
+        kept = names, self._ids[touched], ledger, packed, sealed, len(self._history) - 1
+        self._ids[touched] = self._store.append(Entry(*kept, owners, seqs, skips, codes, *columns))
 
     def adopted(self, names: Sequence[str]) -> Iterator[tuple[Entry, int]]:
         """What the store has to keep of these users so that the last terms of the history are theirs; nothing is live.
@@ -205,17 +205,14 @@ class Live:
                 state, spent=np.array([row.spent for row in known]), ldp=np.array([row.ldp for row in known])
             )
             ids, released = np.array([(row.id, row.releases) for row in known]).T
-            rows = _rows(state, ids, released, packing.pack(state, self._epoch), [row.sealed for row in known])
-            yield Entry(some, rows), _beyond(self._setting, state)
+            ledger, packed = _ledger(state, slice(None), released), packing.pack(state, self._epoch)
+            yield Entry(some, ids, ledger, packed, [row.sealed for row in known]), _beyond(self._setting, state)
 
 
-def _rows(state: State, ids: Ints, released: Ints, packed: bytes, sealed: Sequence[bytes | None]) -> list[UserRow]:
-    """Where these users stand, as a store keeps it; `packed` has the states of all of them, or nothing."""
-    account, size = state.account, len(packed) // len(state)
-    states = [packed[k * size : (k + 1) * size] for k in range(len(state))]
-    figures = (state.spent, account.most, account.least, state.ldp)
-    plain = [(each + 0.0).tolist() for each in figures]  # no negative zero, which SQLite does not know
-    return list(map(UserRow, ids.tolist(), state.steps.tolist(), released.tolist(), *plain, states, sealed))
+def _ledger(state: State, rows: Slots | slice, released: Ints) -> Floats:
+    """Where some users stand, as an `Entry` has it."""
+    most, least = state.account.most[rows], state.account.least[rows]
+    return np.column_stack([state.steps[rows], released, state.spent[rows], most, least, state.ldp[rows]])
 
 
 def _beyond(setting: Terms, state: State) -> int:

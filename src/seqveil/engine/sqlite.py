@@ -25,6 +25,7 @@ from seqveil.core.kernel import Ints
 from seqveil.engine.store import (
     NEW,
     SALT_BYTES,
+    Accounts,
     Damaged,
     Entry,
     Stored,
@@ -230,6 +231,16 @@ class SqliteRecords:
         for columns in self.sql.execute("SELECT * FROM users ORDER BY id"):
             yield columns[0], columns[1], checked(columns)
 
+    def everyone(self) -> Accounts:
+        """The accounts of all users who were not erased, in the order they came."""
+        found: dict[str, UserRow] = {}
+        for user, name, row in self.users():
+            if row is None:
+                raise self.damaged(user, [str(name)])
+            if not row.erased:
+                found[str(name)] = row
+        return Accounts.of(list(found), np.array([row[1:7] for row in found.values()]).reshape(-1, 6))
+
     def releases(self, row: UserRow, since: int = 0) -> Iterator[Stored]:
         """The user's releases from `since` on; one with the code ERASED stands for all that were there before."""
         if since >= row.events:
@@ -388,17 +399,16 @@ class SqliteStore(SqliteRecords):
 
     def append(self, entry: Entry) -> Ints:
         """Write the releases, and the rows of the users they are of, those of new ones behind all others."""
-        names, ids = entry.names, np.array([row.id for row in entry.rows], np.int64)
+        names, ids = entry.names, entry.ids.copy()
         new = np.flatnonzero(ids == NEW)
         if new.size:
             (last,) = self.sql.execute("SELECT coalesce(max(id), 0) FROM users").fetchone()
             ids[new] = np.arange(last + 1, last + 1 + new.size)
             self.sql.executemany(NEW_USER, [(int(ids[k]), names[k], name_hash(names[k])) for k in new.tolist()])
         latest, users = self.link(entry.columns(ids)), ids.tolist()
-        ledgers = [row[1:-1] for row in entry.rows]
         rows = [
-            (latest.get(user), *ledger, checksum((user, name, *ledger)), user)
-            for user, name, ledger in zip(users, names, ledgers, strict=True)
+            (latest.get(user), *row, checksum((user, name, *row)), user)
+            for user, name, row in zip(users, names, entry.rows, strict=True)
         ]
         if self.sql.executemany(LEDGER, rows).rowcount != len(rows):
             raise damaged_file(self.name)

@@ -200,11 +200,10 @@ class Accounts:
     ldp: Floats
 
     @classmethod
-    def of(cls, rows: Mapping[str, UserRow]) -> Accounts:
-        """From where these users stand."""
-        counts = np.array([row[1:3] for row in rows.values()], np.int64).reshape(-1, 2)
-        figures = np.array([row[3:7] for row in rows.values()]).reshape(-1, 4)
-        return cls(list(rows), *counts.T.copy(), *figures.T.copy())
+    def of(cls, users: list[str], ledger: Floats) -> Accounts:
+        """From where these users stand, as an `Entry` has it."""
+        events, releases = ledger[:, :2].astype(np.int64).T
+        return cls(users, events, releases, *ledger[:, 2:].T.copy())
 
     @property
     def leakage(self) -> Floats:
@@ -331,7 +330,10 @@ class Entry(NamedTuple):
     """What a call left of the users it touched, and the releases it made, those of a user in order."""
 
     names: list[str]
-    rows: list[UserRow]  # where they stand now; the id is NEW of those whom the store does not have yet
+    ids: Ints  # (K,) NEW for those whom the store does not have yet
+    ledger: Floats  # (K, 6) their events and releases so far, Σε, both sides of the leakage, the LDP level
+    states: bytes  # K states of one size; nothing where the store does not want them
+    sealed: list[bytes | None] | None  # the private part of each, sealed; None where there is none
     model: int = 0  # which of the models of the store the releases were drawn with
     owners: Ints = NONE  # (E,) whose each release is: a place among the users touched
     seqs: Ints = NONE
@@ -350,6 +352,15 @@ class Entry(NamedTuple):
         batches: Sequence[str | None] = self.batches or [None] * count
         numbers = (ids[self.owners].tolist(), self.seqs.tolist(), self.skips.tolist(), [self.model] * count)
         return zip(*numbers, self.codes.tolist(), self.epsilons.tolist(), times, batches, strict=True)
+
+    @property
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """Where each user touched stands now: what a `UserRow` has, from `events` up to `sealed`."""
+        count = len(self.names)
+        size, sealed = len(self.states) // max(1, count), self.sealed or [None] * count
+        states = [self.states[k * size : (k + 1) * size] for k in range(count)]
+        counts, figures = self.ledger[:, :2].astype(np.int64), self.ledger[:, 2:] + 0.0  # SQLite knows no negative zero
+        return zip(*counts.T.tolist(), *figures.T.tolist(), states, sealed, strict=True)
 
 
 def checked_positions(positions: Mapping[str, Position]) -> dict[str, Position]:
@@ -383,7 +394,7 @@ class Memory:
     def __init__(self, releases: bool = True) -> None:
         # whether releases are kept; random bytes of this state alone, which keyed randomness is mixed with
         self.keeps_releases, self.salt = releases, os.urandom(SALT_BYTES)
-        self._rows: dict[str, UserRow] = {}
+        self._index, self._ledger = dict[str, int](), np.zeros((0, 6))
         self._calls: list[tuple[Entry, Ints]] = []  # the latest ones, whose releases are not sorted by user yet
         self._disclosed: dict[int, list[Stored]] = {}  # those before
         self._facts: dict[str, Any] = {}
@@ -394,13 +405,20 @@ class Memory:
 
     def find(self, names: Sequence[str]) -> list[UserRow | None]:
         """Where these users stand; None for a new one."""
-        return [self._rows.get(name) for name in names]
+        return [None if (k := self._index.get(name)) is None else self._row(k) for name in names]
+
+    def _row(self, user: int) -> UserRow:
+        events, releases, *figures = self._ledger[user].tolist()
+        return UserRow(*[user, int(events), int(releases), *figures, b""])
 
     def append(self, entry: Entry) -> Ints:
         """Keep what a call left; the ids of its users. Someone who was erased is then known by name again."""
-        for name, row in zip(entry.names, entry.rows, strict=True):
-            self._rows[name] = row._replace(id=len(self._rows)) if row.id == NEW else row
-        ids = np.array([self._rows[name].id for name in entry.names], np.int64)
+        ids, new = entry.ids.copy(), np.flatnonzero(entry.ids == NEW)
+        ids[new] = np.arange(len(self._index), len(self._index) + new.size)
+        self._index.update((entry.names[k], int(ids[k])) for k in new.tolist())
+        if len(self._index) > len(self._ledger):
+            self._ledger = np.concatenate([self._ledger, np.zeros((len(self._index), 6))])
+        self._ledger[ids] = entry.ledger
         if self.keeps_releases and entry.owners.size:
             self._calls.append((entry, ids))
         return ids
@@ -418,8 +436,12 @@ class Memory:
 
     def users(self) -> Iterator[tuple[int, str | bytes, UserRow | None]]:
         """Id, name and row of users in the order they came; of a damaged row None, of who was erased bytes as name."""
-        for name, row in self._rows.items():
-            yield row.id, name, row
+        for name, user in self._index.items():
+            yield user, name, self._row(user)
+
+    def everyone(self) -> Accounts:
+        """The accounts of all users who were not erased, in the order they came."""
+        return Accounts.of(list(self._index), self._ledger[: len(self._index)])
 
     def fact(self, name: str) -> Any:
         """What the store says of itself under this name, positions of sources (POSITION) included; None: nothing."""

@@ -35,7 +35,6 @@ from seqveil.engine.secrets import histories, joint_beliefs, release_each, state
 TIMELESS_SECRETS = "secrets that follow the clock (during, windows of a day) need the time of each event; pass time=…"
 REFUSED = -3  # of an event that was not taken, because its call ended before
 LOST = -1  # in `Private.memory`: nothing is remembered of the raw stream
-FEW = 64  # events of a call that are looked at one by one before they are sorted
 
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
@@ -125,29 +124,15 @@ class State(ByUser):
         """
         if rows.size == len(self) and (rows == np.arange(rows.size)).all():
             return act(self)
-        check_rows(rows, len(self))
         made, after = act(self.take(rows))
         self.put(rows, after)
         return made, self
 
 
-def check_rows(rows: Rows, users: int) -> None:
-    """Refuse rows that are not there, and those named twice; one counted from the end would be a second name."""
-    if rows.size == 1 and rows.dtype.kind in "iu" and 0 <= rows[0] < users:  # the usual case of a call of one event
-        return
-    ordered = np.sort(rows)  # some eight times as fast as looking for the different ones
-    if rows.size and (rows.dtype.kind not in "iu" or ordered[0] < 0 or ordered[-1] >= users):
-        raise InputError(f"expected rows 0..{users - 1}; make room for more first")
-    if (ordered[1:] == ordered[:-1]).any():
-        raise InputError("expected each user at most once in a call; release a user's events one after another")
-
-
 def rounds(users: Rows) -> list[Rows]:
     """Positions of a chunk's events in rounds that hold each user once, in the order of the events."""
-    if not users.size:
-        return []
-    if users.size <= FEW and len(set(users.tolist())) == users.size:  # as in most small calls: nothing to sort
-        return [np.arange(users.size)]
+    if users.size < 2:
+        return [np.arange(1)] * users.size
     order = np.argsort(users, kind="stable")
     ordered = users[order]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
@@ -325,15 +310,12 @@ def gate(
     if not whole or (count is not None and given.size != count):
         many = "" if count is None else f"{count} "
         raise problem(f"expected {many}codes as whole numbers, got {given.dtype} of shape {given.shape}; encode first")
-    if given.size == 1 and 0 <= given[0] < n:  # one symbol, as of a session: quicker without looking for extremes
-        return given.astype(np.int64, copy=False)
-    if given.size and not (given.min() >= 0 and given.max() < n):
-        wrong = ((given < 0) & ~np.isin(given, also)) | (given >= n)
-        if wrong.any():
-            place = int(wrong.argmax())
-            raise problem(
-                f"event {place}: expected codes, whole numbers 0..{n - 1}; encode symbols by the model's alphabet"
-            )
+    wrong = (given < 0) | (given >= n)
+    if wrong.any() and (wrong := wrong & ~np.isin(given, also)).any():
+        place = int(wrong.argmax())
+        raise problem(
+            f"event {place}: expected codes, whole numbers 0..{n - 1}; encode symbols by the model's alphabet"
+        )
     return given.astype(np.int64, copy=False)
 
 
@@ -355,9 +337,10 @@ def hidden(setting: Terms, states: Floats, codes: Ints, randomness: Randomness) 
     The release is then a draw from the marginal, of lift 1; and a mixture of rows with public weights, so that every
     bound on the ratio of two rows holds between it and any row.
     """
-    if not np.count_nonzero(codes == UNKNOWN):  # many times quicker than `any` where there are few
+    lost = np.flatnonzero(codes == UNKNOWN)
+    if not lost.size:
         return codes
-    lost, filled = np.flatnonzero(codes == UNKNOWN), codes.copy()
+    filled = codes.copy()
     filled[lost] = drawn(filtering.symbols(setting.model, states[lost]), rows(randomness, lost).draw(lost.size))
     return filled
 
@@ -399,8 +382,7 @@ def _within_budget(setting: Terms, beliefs: Floats, epsilons: Floats, gone: Mask
             "budget, and that no row was lost"
         )
     users, n = beliefs.shape
-    alike = users == 1 or (users > 0 and (epsilons == epsilons[0]).all())
-    if alike and not np.count_nonzero(silent):  # nothing to put together
+    if users and (epsilons == epsilons[0]).all() and not silent.any():  # nothing to put together
         return _choose(setting, beliefs, float(epsilons[0]), asked)
     codes, columns = np.full(users, NOTHING, np.int64), np.ones((users, n), np.int64)
     for epsilon in np.unique(epsilons[~silent]).tolist():
@@ -465,9 +447,7 @@ def allowance(setting: Terms, state: State, times: Floats | None = None) -> tupl
 
 def ldp_cost(setting: Terms, epsilons: Floats) -> Floats:
     """What releases at these ε add to the LDP level of a stream, whatever model is true."""
-    spent = epsilons > 0
-    if np.count_nonzero(spent) == spent.size:
-        return setting.mechanism.ldp * epsilons
+    spent = epsilons > 0  # a mechanism without a level has an infinite one
     return np.where(spent, setting.mechanism.ldp * np.where(spent, epsilons, 1.0), 0.0)
 
 

@@ -41,7 +41,6 @@ from seqveil.engine.store import (
     StateStore,
     Stored,
     StoreError,
-    UserRow,
     checked_positions,
     with_gaps,
 )
@@ -286,14 +285,9 @@ class CodeStreams:
 
     def accounts(self) -> Accounts:
         """The accounts of all users, in the order they came."""
-        found = dict[str, UserRow]()
         with self._reading() as records:
-            for user, name, row in records.users():
-                if row is None:
-                    raise records.damaged(user, [name])
-                if not row.erased:
-                    found[name] = row
-        return Accounts.of(found)
+            found: Accounts = records.everyone()
+        return found
 
     def names(self) -> list[str]:
         """Every user who was not erased, in the order they came; also those whose records are damaged."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
@@ -86,6 +85,6 @@ class SparkStore(Memory):
 
     def append(self, entry: Entry) -> Ints:
         """Put what a call left into Spark's state, user by user; ids mean nothing here."""
-        for name, row in zip(entry.names, entry.rows, strict=True):
-            self._users.updateValue((name,), row[1:-1])
-        return np.array([row.id for row in entry.rows], np.int64)
+        for name, kept in zip(entry.names, entry.rows, strict=True):
+            self._users.updateValue((name,), kept)
+        return entry.ids
