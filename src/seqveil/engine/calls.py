@@ -1,6 +1,4 @@
-"""The users at work, as many as fit, and one call: which of its events are new, what is drawn for them, and what comes
-of it for the caller and the store.
-"""
+"""The users at work, as many as fit, and one call: which events are new, what is drawn for them, what is kept of it."""
 
 from __future__ import annotations
 
@@ -194,9 +192,8 @@ class Live:
         kept = names, self._ids[touched], ledger, packed, sealed, len(self._history) - 1
         self._ids[touched] = self._store.append(Entry(*kept, owners, seqs, skips, codes, *columns))
 
-    def adopted(self, names: Sequence[str]) -> Iterator[tuple[Entry, int]]:
-        """What the store has to keep of these users so that the last terms of the history are theirs; nothing is live.
-        And how many of them are past a total under the last model: that of the budget, or a secret's ε."""
+    def adopted(self, names: Sequence[str]) -> Iterator[Entry]:
+        """What the store has to keep of these users so that the last terms of the history are theirs."""
         for at in range(0, len(names), TOGETHER):
             some = list(names[at : at + TOGETHER])
             known = [row for row in self._store.find(some) if row is not None]
@@ -206,22 +203,13 @@ class Live:
             )
             ids, released = np.array([(row.id, row.releases) for row in known]).T
             ledger, packed = _ledger(state, slice(None), released), packing.pack(state, self._epoch)
-            yield Entry(some, ids, ledger, packed, [row.sealed for row in known]), _beyond(self._setting, state)
+            yield Entry(some, ids, ledger, packed, [row.sealed for row in known])
 
 
 def _ledger(state: State, rows: Slots | slice, released: Ints) -> Floats:
     """Where some users stand, as an `Entry` has it."""
     most, least = state.account.most[rows], state.account.least[rows]
     return np.column_stack([state.steps[rows], released, state.spent[rows], most, least, state.ldp[rows]])
-
-
-def _beyond(setting: Terms, state: State) -> int:
-    """How many users are past what the terms promise in total: of the budget, or of a declared secret."""
-    total = setting.budget.exact_total
-    past = np.zeros(len(state), bool) if total is None else state.account.worst > total
-    for k, trackers in enumerate(() if state.trackers is None else state.trackers):
-        past[k] |= any(each.worst.worst(each.secret.sides) > each.secret.total for each in trackers.worst())
-    return int(past.sum())
 
 
 def replayed(history: Sequence[Terms], streams: Sequence[Sequence[Stored]]) -> State:
@@ -257,11 +245,8 @@ def replayed(history: Sequence[Terms], streams: Sequence[Sequence[Stored]]) -> S
 
 
 class OutOfOrder(InputError):
-    """A sequence number that leaves others out, under the policy that refuses this.
-
-    `position` is the event's place in the call, `upcoming` the number that it had to have; `all` are the same of every
-    such event of the call, this one first.
-    """
+    """A sequence number that leaves others out: of the event at `position` in the call, which had to have the number
+    `upcoming`. `all` are the errors of every such event of the call, this one first."""
 
     def __init__(self, position: int, message: str, upcoming: int | None = None) -> None:
         super().__init__(message)
@@ -359,7 +344,7 @@ class Call:
         return failure
 
     def _give_back(self, again: Sequence[int], store: StateStore) -> None:
-        """Say of events that were taken before what became of them, as far as the store keeps it."""
+        """Say what became of events that were taken before, as far as the store keeps it."""
         events, made = dict[str, dict[int, int]](), self.made
         for k in again:
             made.replayed[k], made.codes[k], made.epsilons[k] = True, EARLIER, np.nan

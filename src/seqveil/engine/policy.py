@@ -176,7 +176,7 @@ class Terms:
             "distortion": self.distortion.name,
             "observers": [observer.fingerprint for observer in self.observers],
         }
-        found = {"model": self.model.fingerprint, **self.policy.plain, **chosen}
+        found = {"model": self.model.fingerprint, **self.policy.to_dict(), **chosen}
         if self.clocked:
             found["slots"] = self.slots.to_json()
         if self.in_blocks:
@@ -346,9 +346,13 @@ class Policy:
     def __str__(self) -> str:
         return "\n".join(self.sentences)
 
-    @cached_property
-    def plain(self) -> dict[str, Any]:
-        """The policy as plain values, objects by their names; for `Terms`, which add what these stand for."""
+    def to_dict(self) -> dict[str, Any]:
+        """The policy as plain values, without what is left at its default; `from_dict` gives it back, but for objects,
+        which go by their names.
+
+        >>> Policy(epsilon=5.0, batch=5, budget=20.0).to_dict()
+        {'epsilon': 5.0, 'batch': 5, 'budget': {'total': 20.0}}
+        """
         found = {
             each.name: getattr(self, each.name) for each in fields(self) if getattr(self, each.name) != each.default
         }
@@ -357,25 +361,11 @@ class Policy:
                 found[name] = getattr(found[name], "name", found[name])
         if "budget" in found:
             found["budget"] = self.budget.to_dict()
-        if "secrets" in found:
-            del found["secrets"]
+        if "observers" in found:
+            found["observers"] = [each if isinstance(each, str) else each.fingerprint for each in self.observers]
+        if found.pop("secrets", ()):
             found["secret"] = [secret.to_dict() for secret in self.secrets]
         return found
-
-    def to_dict(self) -> dict[str, Any]:
-        """The policy as plain values, without what is left at its default; `from_dict` gives it back.
-
-        >>> Policy(epsilon=5.0, batch=5, budget=20.0).to_dict()
-        {'epsilon': 5.0, 'batch': 5, 'budget': {'total': 20.0}}
-        """
-        named = {"mechanism": self.mechanism or "", "distortion": self.distortion}
-        strange = next((name for name, value in named.items() if not isinstance(value, str)), None)
-        if strange is not None or any(isinstance(each, MarkovModel) for each in self.observers):
-            raise InputError(
-                f"expected a policy to be saved to name its {strange or 'observers'}, got an object; use a registered "
-                "name, or the path of a model file"
-            )
-        return self.plain | ({"observers": list(self.observers)} if self.observers else {})
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Policy:
@@ -403,6 +393,17 @@ class Policy:
         epsilon = 1.0
         budget = { total = 3.0 }
         """
+        named: dict[str, Sequence[object]] = {
+            "mechanism": [self.mechanism or ""],
+            "distortion": [self.distortion],
+            "observers": self.observers,
+        }
+        for name, values in named.items():
+            if not all(isinstance(each, str) for each in values):
+                raise InputError(
+                    f"expected a policy to be saved to name its {name}, got an object; use a registered name, or the "
+                    "path of a model file"
+                )
         lines = self.to_dict()
         parts = [("", lines), *(("\n[[secret]]\n", table) for table in lines.pop("secret", ()))]
         text = [head + "".join(f"{name} = {_toml(value)}\n" for name, value in part.items()) for head, part in parts]
@@ -459,9 +460,11 @@ def policy_of(given: Policy | None, shorthand: Mapping[str, Any]) -> Policy:
         return Policy(**shorthand)
     if not isinstance(given, Policy):
         number = isinstance(given, int | float | np.number)
-        hint = f"; for ε write epsilon={given:g}" if number else ""
-        hint = f'; for a mechanism write mechanism="{given}", with epsilon=' if isinstance(given, str) else hint
-        raise InputError(f"expected a Policy{hint or f', got {type(given).__name__}'}")
+        raise InputError(
+            f"expected a Policy; for ε write epsilon={given:g}"
+            if number
+            else f"expected a Policy, got {type(given).__name__}; write mechanism=… for the name of one"
+        )
     if shorthand:
         raise InputError(
             f"expected a Policy or its fields, got both; put {', '.join(sorted(shorthand))} into the Policy"
@@ -581,24 +584,15 @@ def conflicts(p: Policy) -> Iterator[str]:
         )
     if p.block > LONGEST:
         yield f"expected a block of at most {LONGEST} events, got more; use shorter ones, whose ε add up"
-    if blocks and p.budget.over is not None:
-        yield (
-            "a budget over so many releases chooses the ε of each, and a block has one for all its events; give epsilon"
-        )
     if not kept and (p.withhold or p.observers or p.side_information is not None):
         yield "withhold, observers and side_information say how declared secrets are kept; pass secrets with them"
-    if p.withhold and p.side_information:
+    if p.withhold and (p.side_information or p.epsilon is not None):
         yield (
-            "the truth or nothing (withhold=True) adds nothing for somebody who knows the event; leave "
-            "side_information out"
+            "the truth or nothing (withhold=True) takes no epsilon, at which the truth alone is not sound, and no "
+            "side_information, for it adds nothing for somebody who knows the event; leave them out"
         )
-    if p.withhold and p.epsilon is not None:
-        yield (
-            "the truth or nothing (withhold=True) cannot be sound at an epsilon as well, for the truth alone is "
-            "released; leave one of them out"
-        )
-    if p.epsilon is not None and p.budget.over is not None:
-        yield "a budget over so many releases chooses epsilon; leave out epsilon, or the budget's over"
+    if p.budget.over is not None and (blocks or p.epsilon is not None):
+        yield "a budget over so many releases chooses the epsilon of each; leave out epsilon and block, or its over"
     if p.batch > 1 and not isinstance(p.found, BatchMechanism):
         yield f'"{name}" releases one symbol at a time; for batches use one of {", ".join(mechanisms.batched())}'
     if p.budget.limited and not p.found.sound:

@@ -28,13 +28,7 @@ class Session:
     *Guarantee*: with a sound mechanism each release moves an observer's belief about the whole sequence by a factor in
     [e^-ε, e^ε], where the observer knows the model and all releases; without trusting the model, T releases are
     2Tε-LDP. `leakage` is the exact figure for the stream as realised and never passes the budget. Threads may share a
-    session: one release is made at a time, and each is charged.
-
-    Parameters:
-        model: how such streams usually run.
-        policy: what is promised.
-        seed: for research only: a seeded session is marked not private.
-        shorthand: the fields of a `Policy` in place of one: `Session(model, epsilon=1.0)`.
+    session: one release is made at a time, and each is charged. A seeded one is for research, and marked not private.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> session = Session(model, epsilon=1.0, seed=1)
@@ -89,14 +83,13 @@ class Session:
 
     @property
     def leakage(self) -> float:
-        """Leakage (SIL) of the releases so far, both sides, rounded up: exact, but an upper bound for batches and where
-        kernels remember beside an ε."""
+        """Leakage (SIL) of the releases so far, both sides; for batches, and secrets beside an ε, an upper bound."""
         with self._lock:
             return float(self._state.account.worst[0])
 
     @property
     def paths(self) -> list[tuple[int, ...] | None]:
-        """What was published of each batch so far (None: nothing): all that a receiver needs besides the setting."""
+        """What was published of each batch so far (None: nothing)."""
         with self._lock:
             return list(self._paths)
 
@@ -123,11 +116,8 @@ class Session:
         return None if made is None else made[0]
 
     def release_batch(self, symbols: Sequence[Any], time: Time | None = None) -> list[Any] | None:
-        """The reproduction of a batch of `batch` symbols, the best estimate that follows from the published path
-        (`paths`); None where the budget is spent and the policy "stop".
-
-        A shorter batch costs as much, and its length is public: let it be the last of the stream.
-        """
+        """The reproduction of a batch, the best estimate that follows from the published path (`paths`); None where the
+        budget is spent and the policy "stop". A shorter batch costs as much, and its length is public."""
         if not 1 <= len(symbols) <= self.setting.batch:
             raise InputError(
                 f"expected a batch of {self.setting.batch} symbols, or a shorter one at the end of a stream; got "

@@ -1,7 +1,5 @@
-"""What was released and the accounts of it, and where the users of `Streams` are kept between calls.
-
-Three stores are there: memory, whose methods all have, an SQLite file (`engine.sqlite`), and Spark's state store. None
-is given a raw symbol; what a mechanism must remember of them comes sealed (`packing.Sealing`), or not at all.
+"""What was released and the accounts of it, and where the users of `Streams` are kept: memory, whose methods all stores
+have. None is given a raw symbol; what a mechanism must remember of them comes sealed (`packing.Sealing`), or not at all.
 """
 
 from __future__ import annotations
@@ -88,18 +86,14 @@ class Releases:
 
 @dataclass(frozen=True)
 class Release:
-    """One release; public. `status` is "released", "withheld" (the budget is spent, or a declared secret needs it) or
-    "given-up" (a later event came first); "erased" (it was released before, and the state file no longer has it).
-
-    `value` holds a single symbol; `values` and `path` a batch.
-    """
+    """One release; public."""
 
     user: str
     seq: int
-    status: str
+    status: str  # "released"; "withheld" by a budget or secret; "given-up" for a later one; "erased" since it was made
     epsilon: float | None  # None where nothing is promised about the whole sequence
-    value: Any = None
-    values: tuple[Any, ...] | None = None
+    value: Any = None  # of a single symbol
+    values: tuple[Any, ...] | None = None  # of a batch, with its path
     path: tuple[int, ...] | None = None
     events: int = 1
     time: float | None = None
@@ -178,7 +172,7 @@ class Account:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The same in words: of every declared secret, of the whole stream, and of the total over many releases."""
+        """The same in words."""
         return (*self.risk.sentences, *([f"all releases together are {self.composed}"] if self.composed else []))
 
     @property
@@ -240,10 +234,7 @@ class NoSuchUser(StoreError):
 
 
 class Damaged(StoreError):
-    """Records of some users in the state file are not what was written; nothing of these users is released.
-
-    `users` are their names, as far as the call named them.
-    """
+    """Records of some users are not what was written, of whom nothing is released: those that the call named."""
 
     def __init__(self, message: str, users: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -378,13 +369,9 @@ def _fits(value: object) -> bool:
 
 
 class Memory:
-    """A state store in memory, for as long as the process runs; all users stay live beside it.
+    """A state store in memory; every method of a store but `fact` is called inside `transaction`.
 
-    Every method of a store but `fact` is called inside `transaction`.
-
-    Parameters:
-        releases: whether they are kept. Without them an event that comes a second time is not drawn again, and what it
-            was released as cannot be known.
+    Without `releases` an event that comes a second time is not drawn again, and what it was released as is not known.
     """
 
     name = "memory"  # for error messages

@@ -1,7 +1,4 @@
-"""Streams of named users: each event released once and for all, in memory or on the disk before anyone sees it.
-
-`CodeStreams` takes codes, as files, the service, the bridges and Spark have them; `Streams` takes values.
-"""
+"""Streams of named users: each event released once and for all, in memory or on the disk before anyone sees it."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
-from typing import Any, NamedTuple, NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 
@@ -55,16 +52,8 @@ Positions = Mapping[str, Position]
 Noted = Positions | Callable[[Releases], Positions] | None
 
 
-class Adopted(NamedTuple):
-    """What came of adopting a model."""
-
-    users: int  # whose releases were replayed
-    erased: int  # of whom all or the first releases are erased: only their LDP level goes on
-    beyond: int  # who are past a total under the new model, of the budget or of a secret: nothing is left of it
-
-
 class CodeStreams:
-    """Releases events of named users by their codes, all on the same terms.
+    """Releases events of named users by their codes, as files, the service, the bridges and Spark have them.
 
     *Guarantee*: each user's stream is released exactly as by a `Session` of its own, however its events are cut into
     calls. Each event, a user and a sequence number that counts from 0, is drawn once: asked again, the same release is
@@ -74,18 +63,14 @@ class CodeStreams:
     its release, is ever written in the clear. Threads may share streams.
 
     Parameters:
-        setting: the model, the mechanism, ε, the budget: everything public about the releases.
-        store: where users are kept: None for memory, the path of a state file (made if it is missing), or a store.
+        setting: everything public about the releases.
+        store: None for memory, the path of a state file (made if it is missing), or a store.
         randomness: the operating system's by default.
         key: 32 secret bytes (`seqveil.randomness.key_file`) in place of `randomness`: what is drawn again after a crash
             comes out the same. Blocks with a state file need one, for their bits follow from it.
-        gaps: what happens when a sequence number is left out: "refuse" (`OutOfOrder`), or "skip", which gives the
-            missing events up.
+        gaps: whether a sequence number that leaves others out is refused (`OutOfOrder`), or gives them up ("skip").
         memory: bytes that live states may take, where others can wait in a state file.
         must_exist: refuse a state file that is missing or empty, rather than begin one whose ledger starts at zero.
-
-    *Declared secrets* are about a user, whose name stands for the person. One about the stream as it ends is about all
-    events of the user, at most 1000; one event more is refused.
     """
 
     def __init__(
@@ -175,16 +160,15 @@ class CodeStreams:
     def release(
         self, users: Users, symbols: Values, seqs: Seqs = None, times: Times = None, positions: Noted = None
     ) -> Releases:
-        """Release one event for each user named, several of a user in a row where they come so, in one transaction.
+        """Release events of users, several of a user in a row where they come so, in one transaction.
 
         Parameters:
             users: text or whole numbers.
-            symbols: the code of each event; where the setting releases batches, the codes of each batch, at most as
-                many as the setting's batch. A shorter one costs as much, and what decides its length must be public.
+            symbols: the code of each event; or the codes of each batch, at most as many as the setting's batch. A
+                shorter one costs as much, and what decides its length must be public.
             seqs: the sequence number of each event; without them each is the next one of its user.
-            times: for a budget in seconds, numbers or ISO 8601 text, read as `seqveil.core.times` says.
-            positions: (how far some source was read, say) kept with the releases, where all were made; a function gets
-                the releases first.
+            times: where the setting is `timed`: numbers or ISO 8601 text, read as `seqveil.core.times` says.
+            positions: how far some source was read, say; kept where all releases were made, of which a function is told.
         """
         return self._run(self._call(users, symbols, seqs, times), positions)
 
@@ -334,10 +318,7 @@ class CodeStreams:
     # looking after it
 
     def erase(self, users: Users) -> int:
-        """Take users out of the state file, all or none, as `seqveil state erase` does; how many releases that were.
-
-        Whoever releases waits meanwhile, for the file is written anew.
-        """
+        """Take users out of the state file, all or none, while whoever releases waits; how many releases that were."""
         names, file = [user_name(user) for user in users], self._state_file("can a user be erased")
         with self._lock:
             self._refuse_closed()
@@ -346,8 +327,8 @@ class CodeStreams:
             finally:
                 self._go_on(self._history)  # the file is in another epoch
 
-    def adopt(self, model: MarkovModel) -> Adopted:
-        """Go on with another model of the same values, fitted anew, say; the policy stays, and so do the budgets.
+    def adopt(self, model: MarkovModel) -> int:
+        """Go on with another model of the same values under the same policy; of how many users releases were erased.
 
         *Guarantee*: belief, leakage and the accounts of declared secrets are from now on those of the new model, exact
         for the kernels that the releases so far were drawn from, so that every later release keeps its ε under it. Of
@@ -370,14 +351,13 @@ class CodeStreams:
         with self._lock:
             self._refuse_closed()
             history = [*self._history, setting.policy.on(model)]
-            live, users, beyond = Live(history, file, self._memory), 0, 0
+            live = Live(history, file, self._memory)
             with file.transaction():
-                for entry, past in list(live.adopted(self.accounts().users)):
+                for entry in list(live.adopted(self.accounts().users)):
                     file.append(entry)
-                    users, beyond = users + len(entry.names), beyond + past
                 erased = upkeep.adopt(file, history)
             self._go_on(history)
-        return Adopted(users, erased, beyond)
+        return erased
 
     def _state_file(self, what: str) -> SqliteStore:
         if not isinstance(self._store, SqliteStore):
@@ -390,14 +370,13 @@ class CodeStreams:
 
 
 class Streams(CodeStreams):
-    """Releases events of named users, each stream exactly as by a `Session` of its own.
+    """Releases events of named users, each stream exactly as by a `Session` of its own: values in place of codes.
 
-    *Guarantee*: that of `CodeStreams`. An event is a user and a sequence number that counts from 0.
+    *Guarantee*: that of `CodeStreams`, which has most parameters too.
 
     Parameters:
         model: how such streams usually run.
         policy: what is promised.
-        store, key, gaps, memory, must_exist: as `CodeStreams` has them.
         seed: for research only, in memory: the streams are then marked not private.
         shorthand: the fields of a `Policy` in place of one.
 
@@ -433,8 +412,7 @@ class Streams(CodeStreams):
     def release(
         self, users: Users, values: Values, seqs: Seqs = None, times: Times = None, positions: Noted = None
     ) -> Releases:
-        """Release one event for each user named, as `CodeStreams.release` does, given the values of the model's
-        alphabet: one for each event, or of each batch as many as the policy's `batch`, and fewer at a stream's end."""
+        """Release events as `CodeStreams.release` does, given the values of the model's alphabet."""
         alphabet = self.setting.model.alphabet
         if self.setting.in_batches:
             codes: Any = [alphabet.encode(batch) for batch in values]

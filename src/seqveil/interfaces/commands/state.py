@@ -204,14 +204,15 @@ def adopt(
         return
     new, secret = MarkovModel.load(model), None if key is None else key_file(key)
     with CodeStreams.open(file, _history_of(file)[-1], key=secret, must_exist=True) as streams:
-        found, disclosed = streams.adopt(new), streams.secrets()
-    whose = f"{count(found.users, 'user goes', 'users go')} on with what they disclosed under this model"
+        erased, disclosed, found = streams.adopt(new), streams.secrets(), streams.accounts()
+        total = streams.setting.budget.exact_total
+    whose = f"{count(len(found), 'user goes', 'users go')} on with what they disclosed under this model"
     show(f"adopted  {model} for {file}: {whose}")
-    if found.erased:
-        note(f"of {count(found.erased, 'user')} some releases were erased, so of those only the LDP level goes on")
-    if found.beyond:
-        past = "past the total of the budget, or of a secret, under this model: nothing is left of it for them"
-        note(f"{found.beyond} of the users are {past}")
+    if erased:
+        note(f"of {count(erased, 'user')} some releases were erased, so of those only the LDP level goes on")
+    past = 0 if total is None else int((found.leakage > total).sum())
+    if past:
+        note(f"{past} of the users are past the total of the budget under this model: nothing is left of it for them")
     for each in disclosed:
         if each.epsilon is not None and each.log_odds_worst > each.epsilon:
             moved = f"under this model the log odds of {each.name} have moved by up to {each.log_odds_worst:.4g}"
