@@ -1,5 +1,5 @@
 """What was released and the accounts of it, and where the users of `Streams` are kept: memory, whose methods all stores
-have. None is given a raw symbol; what a mechanism must remember of them comes sealed (`packing.Sealing`), or not at all.
+have. None is given a raw symbol; what a mechanism must remember of them comes sealed (`packing.Sealing`), or never.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ class CodeStreams:
                 shorter one costs as much, and what decides its length must be public.
             seqs: the sequence number of each event; without them each is the next one of its user.
             times: where the setting is `timed`: numbers or ISO 8601 text, read as `seqveil.core.times` says.
-            positions: how far some source was read, say; kept where all releases were made, of which a function is told.
+            positions: how far some source was read, kept with the releases; a function gets them first.
         """
         return self._run(self._call(users, symbols, seqs, times), positions)
 
