@@ -343,14 +343,3 @@ def test_a_state_file_goes_on_with_what_was_remembered(tmp_path, taken, memory):
             streams.release(["bob", "ann"], [0, 0])
         assert refused.value.users == ("ann",)
         assert streams.release(["bob"], [0]).seqs.tolist() == [4]
-
-
-def test_without_a_key_nothing_private_is_kept(tmp_path, taken):
-    path = tmp_path / "s.db"
-    with CodeStreams.open(path, SETTING) as streams:
-        streams.release(["ann", "ann"], [2, 2])
-    with CodeStreams.open(path, SETTING) as streams:
-        assert streams.release(["ann", "new"], [0, 0]).seqs.tolist() == [2, 0]
-    with sqlite3.connect(path) as sql:
-        assert sql.execute("SELECT sealed FROM users").fetchall() == [(None,), (None,)]
-    sql.close()

@@ -32,7 +32,7 @@ from seqveil.engine.store import (
     batch_text,
     with_gaps,
 )
-from seqveil.engine.stream import LOST, NOTHING, REFUSED, Done, State, Terms, allowance, rounds, skipped
+from seqveil.engine.stream import NOTHING, REFUSED, Done, State, Terms, allowance, rounds, skipped
 
 Gaps = Literal["refuse", "skip"]
 Places = NDArray[np.intp]
@@ -117,13 +117,12 @@ class Live:
                 self._find_private(slot, row)
 
     def _find_private(self, slot: int, row: UserRow) -> None:
-        """What is private of a user who comes back is opened; where nothing was sealed, kernels go by symbol alone. A
-        block that was begun in another epoch has lost its bit, and is cut."""
+        """Open what is private of a user who comes back; a block of another epoch has lost its bit, and is cut."""
         sealing, memory, at = self._store.sealing, self.state.private.memory, np.array([slot])
         if memory is not None:
-            memory[slot] = LOST
-            if sealing is not None and row.sealed is not None:
-                memory[slot] = sealing.open(self._names[slot], row.events, row.sealed)
+            assert sealing is not None
+            assert row.sealed is not None
+            memory[slot] = sealing.open(self._names[slot], row.events, row.sealed)
         if self._setting.in_blocks and np.frombuffer(row.state[-8:], "<f8")[0] != self._epoch:
             self.state.put(at, blocks.cut(self._setting, self.state.take(at)))
 

@@ -85,20 +85,18 @@ def _pick_one(asked: Asked, user: int, made: GuardingTable, begins: int) -> int:
 
 
 def release_each(
-    setting: Terms, trackers: NDArray[np.object_], asked: Asked, lost: NDArray[np.bool_] | None, memory: Ints | None
+    setting: Terms, trackers: NDArray[np.object_], asked: Asked, memory: Ints | None
 ) -> tuple[Ints, Ints, NDArray[np.object_], Ints | None]:
     """The release of each user where declared secrets are kept, its column Q(y|x, m) (B, Z), the accounts after it, and
     what is remembered of the raw streams then (`Private.memory`; an observer has none).
 
-    Every table is checked before anything is drawn from it. Of whom nothing is remembered is public (`lost`).
+    Every table is checked before anything is drawn from it.
     """
     n, width = setting.model.n, setting.model.n * dial_of(setting).rows
     codes, columns = np.empty(len(trackers), np.int64), np.empty((len(trackers), width), np.int64)
     after, memory = np.empty(len(trackers), object), None if memory is None else memory.copy()
     tables: dict[tuple[int, int, bool], GuardingTable] = {}  # those who stand alike have the same
     for places, users in together(trackers):
-        if setting.remembered and lost is not None:
-            users = users.forgetting(lost[places])
         for forgot in np.unique(users.forgot >= 0).tolist():
             rows = np.flatnonzero((users.forgot >= 0) == forgot)
             some, at = users if rows.size == len(users) else users.take(rows), places[rows]

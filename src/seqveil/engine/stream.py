@@ -34,7 +34,6 @@ from seqveil.engine.secrets import histories, joint_beliefs, release_each, state
 
 TIMELESS_SECRETS = "secrets that follow the clock (during, windows of a day) need the time of each event; pass time=…"
 REFUSED = -3  # of an event that was not taken, because its call ended before
-LOST = -1  # in `Private.memory`: nothing is remembered of the raw stream
 
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
@@ -50,7 +49,7 @@ class Private(ByUser):
     """
 
     bits: Mask | None = None  # (B,) of the running blocks: whether real
-    memory: Ints | None = None  # (B, J) state of the raw stream in the automaton of each remembered secret, or LOST
+    memory: Ints | None = None  # (B, J) state of the raw stream in the automaton of each remembered secret
 
     @classmethod
     def start(cls, setting: Terms, users: int = 1) -> Private:
@@ -195,28 +194,26 @@ def step(
     known, raw = located(setting, state, times), raw_codes(codes, setting.model.n, state.steps.size)
     memory = state.private.memory
     if memory is None:
-        drawn_for, lost = hidden(setting, state.states, raw, randomness), np.ones(len(state), bool)
+        drawn_for = hidden(setting, state.states, raw, randomness)
     else:
         drawn_for, memory = _hidden_histories(known, raw, randomness)
-        lost = (memory == LOST).any(1)
-    return _advance(setting, known, Asked(drawn_for, randomness.draw(raw.size)), times, lost, memory)
+    return _advance(setting, known, Asked(drawn_for, randomness.draw(raw.size)), times, memory)
 
 
 def observe(
-    setting: Terms, state: State, codes: Ints, times: Floats | None = None, epsilons: Floats | None = None,
-    forgot: Mask | None = None,
-) -> tuple[Any, State]:  # fmt: skip
+    setting: Terms, state: State, codes: Ints, times: Floats | None = None, epsilons: Floats | None = None
+) -> tuple[Any, State]:
     """The same step as an observer sees it: the release is given, and nothing private is needed or moved.
 
     Where declared secrets are kept no budget ends, so NOTHING is what was WITHHELD. `epsilons` are those of the record,
     where it is at hand: what was used whatever the budget says, and where blocks begin; else they follow from the
-    budget. `forgot` says of whom nothing was remembered from this event on, as the record of the release does.
+    budget.
     """
     if setting.in_blocks:
         return _own(setting).observe(setting, state, codes, times, epsilons)
     known, given = located(setting, state, times), released_codes(setting, codes, len(state))
     used = None if epsilons is None else (epsilons, given == NOTHING)
-    return _advance(setting, known, Asked(given=given), times, forgot, None, used)
+    return _advance(setting, known, Asked(given=given), times, None, used)
 
 
 def _own(setting: Terms) -> Any:
@@ -259,11 +256,10 @@ def check_slots(first: Ints, seqs: Ints, slots: Ints) -> None:
 
 
 def _advance(
-    setting: Terms, state: State, asked: Asked, times: Floats | None, lost: Mask | None, memory: Ints | None,
+    setting: Terms, state: State, asked: Asked, times: Floats | None, memory: Ints | None,
     used: tuple[Floats, Mask] | None = None,
 ) -> tuple[Released, State]:  # fmt: skip
-    """One step from `state`. `used` is what `allowance` was, where that is known; `lost` says of whom nothing is
-    remembered."""
+    """One step from `state`. `used` is what `allowance` was, where that is known."""
     took_step(state.steps.size)
     epsilons, gone = allowance(setting, state, times) if used is None else used
     beliefs = filtering.symbols(setting.model, state.states)
@@ -272,7 +268,7 @@ def _advance(
     trackers = None
     if setting.guards:
         assert state.trackers is not None
-        codes, wide, trackers, memory = release_each(setting, state.trackers, asked, lost, memory)
+        codes, wide, trackers, memory = release_each(setting, state.trackers, asked, memory)
     else:
         codes, wide = _within_budget(setting, beliefs, epsilons, gone, asked)
     weights, after = take_in(setting, state, wide, epsilons, times, trackers)
@@ -282,8 +278,8 @@ def _advance(
 
 
 def skipped(setting: Terms, state: State, events: int = 1) -> State:
-    """The state after events that nobody read or released: the belief moves on, nothing is charged, and what kernels
-    remember of the raw stream is lost."""
+    """The state after events that nobody read or released: the belief moves on, nothing is charged, and kernels go by
+    symbol alone from there on, for nobody knows what to remember."""
     if setting.in_blocks:
         moved: State = _own(setting).passed(setting, state, events)
         return moved
@@ -292,12 +288,7 @@ def skipped(setting: Terms, state: State, events: int = 1) -> State:
     if trackers is not None:  # as a release that says the same whatever the truth is
         for _ in range(events):
             trackers = observed(trackers, np.ones((len(state), setting.model.n), np.int64), bool(setting.remembered))
-    private = state.private
-    if private.memory is not None:
-        private = replace(private, memory=np.full_like(private.memory, LOST))
-    return replace(
-        state, states=states, steps=state.steps + events, account=account, trackers=trackers, private=private
-    )
+    return replace(state, states=states, steps=state.steps + events, account=account, trackers=trackers)
 
 
 def gate(
@@ -355,8 +346,7 @@ def _hidden_histories(state: State, codes: Ints, randomness: Randomness) -> tupl
         return codes, memory
     trackers, filled, memory = state.trackers[lost], codes.copy(), memory.copy()
     sources = drawn(joint_beliefs(trackers), rows(randomness, lost).draw(lost.size))
-    filled[lost], before = histories(trackers, sources)
-    memory[lost] = np.where(memory[lost] == LOST, LOST, before)
+    filled[lost], memory[lost] = histories(trackers, sources)
     return filled, memory
 
 
