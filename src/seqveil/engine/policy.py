@@ -1,8 +1,6 @@
 """What is promised about a stream, as one frozen object: the only thing besides a model that a release needs.
 
-A policy is checked when it is made, and against a model when it meets one. What goes together is decided in one table
-(`conflicts`). What it means for a model are its terms (`Policy.on`), which side files, state files, checkpoints and
-answers of the service have as plain values (`Terms.to_dict`, `saved_terms`).
+What goes together is decided in one table (`conflicts`). What a policy means for a model are its terms (`Policy.on`).
 """
 
 from __future__ import annotations
@@ -41,23 +39,14 @@ OTHER_MODEL = "the model is not the one the release was made with; name the mode
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """Everything public about a stream's release but the releases themselves; `Policy.on` makes it.
-
-    Parameters:
-        model: how such streams usually run.
-        policy: what is promised.
-        mechanism: the one that the policy chooses for the model.
-        epsilon: of every release, on average; infinite where nothing is promised about the whole sequence.
-        distortion: the cost of a wrong release, over the model's alphabet.
-        observers: further models under which declared secrets are kept as well.
-    """
+    """Everything public about a stream's release but the releases themselves; `Policy.on` makes it."""
 
     model: MarkovModel
     policy: Policy
-    mechanism: Mechanism | BatchMechanism
-    epsilon: float
-    distortion: Distortion
-    observers: tuple[MarkovModel, ...] = ()
+    mechanism: Mechanism | BatchMechanism  # the one that the policy chooses for the model
+    epsilon: float  # of every release, on average; infinite where nothing is promised about the whole sequence
+    distortion: Distortion  # over the model's alphabet
+    observers: tuple[MarkovModel, ...] = ()  # further models under which declared secrets are kept as well
 
     budget: Budget = field(init=False)  # what may be spent, and what happens when it is gone
     batch: int = field(init=False)  # how many symbols are released at a time
@@ -90,14 +79,6 @@ class Terms:
     def rule(self) -> BlockRule:
         """How blocks are released: their cells follow from model, ε, length and distortion, and are found once."""
         return block_rule(self.model, self.epsilon, self.policy.block, self.distortion)
-
-    def check_secrets(self) -> None:
-        """Refuse secrets that cannot be kept, before anything is drawn."""
-        if self.trackers is None:  # made here, it refuses models of observers that do not go together
-            return
-        for model, secret in itertools.product((self.model, *self.observers), self.secrets):
-            ahead(model, secret).check_countable()
-        self.trackers.check_room()
 
     @property
     def slots(self) -> Slots:
@@ -165,11 +146,8 @@ class Terms:
         binary = all(ahead(self.model, secret).values == 2 for secret in self.secrets)
         return binary and self.distortion.is_hamming and not self.withhold and self.unbounded and not self.observers
 
-    def to_dict(self, costs: bool = False) -> dict[str, object]:
-        """The terms as plain values, models by their fingerprints: all that a receiver needs besides the model.
-
-        `costs` adds a digest of the distortion, which the name of one that the caller made does not say.
-        """
+    def to_dict(self) -> dict[str, object]:
+        """The terms as plain values, models by their fingerprints: all that a receiver needs besides the model."""
         chosen = {
             "mechanism": self.mechanism.name,
             "epsilon": None if self.unbounded else self.epsilon,
@@ -181,12 +159,15 @@ class Terms:
             found["slots"] = self.slots.to_json()
         if self.in_blocks:
             found["cells"] = fingerprint(self.rule)
-        return found | {"costs": _digest(self.distortion)} if costs else found
+        return found
 
     @cached_property
     def signature(self) -> str:
         """The terms as one line of text, which differs wherever two release differently."""
-        return json.dumps(self.to_dict(costs=True), sort_keys=True)
+        costs = hashlib.sha256()  # of a distortion that the caller made, whose name does not say what it is
+        for part in self.distortion.defining:
+            costs.update(b"-" if part is None else np.ascontiguousarray(part, "<f8").tobytes())
+        return json.dumps(self.to_dict() | {"costs": costs.hexdigest()}, sort_keys=True)
 
 
 def refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], name: str, instead: str) -> None:
@@ -199,13 +180,6 @@ def refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], name: str, i
         raise InputError(
             f"{name} was begun with another {' and '.join(named)}; use the policy of its first run, or {instead}"
         )
-
-
-def _digest(distortion: Distortion) -> str:
-    costs = hashlib.sha256()
-    for part in distortion.defining:
-        costs.update(b"-" if part is None else np.ascontiguousarray(part, "<f8").tobytes())
-    return costs.hexdigest()
 
 
 Observer = MarkovModel | str
@@ -274,14 +248,10 @@ class Policy:
         return self.epsilon if self.epsilon is not None else self.budget.epsilon
 
     def on(self, model: MarkovModel) -> Terms:
-        """What the policy means for this model, checked against it."""
-        met = self.__dict__.get("_met")
-        if met is None or met.model is not model:
-            met = self._meet(model)
-            object.__setattr__(self, "_met", met)
-        return met
-
-    def _meet(self, model: MarkovModel) -> Terms:
+        """What the policy means for this model, checked against it before anything is drawn."""
+        met: Terms | None = self.__dict__.get("_met")
+        if met is not None and met.model is model:
+            return met
         if not isinstance(model, MarkovModel):
             raise InputError(f"expected a MarkovModel, as fit gives it; got {type(model).__name__}")
         usual, chosen, rate = self.distortion == HAMMING.name, self.found, self.rate
@@ -293,7 +263,11 @@ class Policy:
             chosen = chosen if chosen.for_model is None else replace(chosen, build=chosen.for_model(model))
         _check_rate(rate, chosen)
         made = Terms(model, self, chosen, math.inf if rate is None else rate, costs, self.loaded_observers())
-        made.check_secrets()
+        if made.trackers is not None:  # made here, it refuses models of observers that do not go together
+            for each, secret in itertools.product((model, *made.observers), made.secrets):
+                ahead(each, secret).check_countable()
+            made.trackers.check_room()
+        object.__setattr__(self, "_met", made)
         return made
 
     def loaded_observers(self) -> tuple[MarkovModel, ...]:

@@ -37,7 +37,7 @@ def begin(spark: SparkSession, checkpoint: str, terms: Terms, key: bytes) -> Non
 
     Of the key the note has a mark that does not tell it.
     """
-    mine = {**terms.to_dict(costs=True), "version": VERSION, "buckets": BUCKETS, "key": key_mark(key)}
+    mine = {**json.loads(terms.signature), "version": VERSION, "buckets": BUCKETS, "key": key_mark(key)}
     if terms.secrets:  # the key seals what kernels remember, so they go by symbol alone from the first event or never
         mine["by_symbol_from_event"] = None if terms.remembered else 0
     mine = json.loads(json.dumps(mine))  # as it is read back
