@@ -176,8 +176,8 @@ class Live:
         found: SecretTrackers | None = None if self.state.trackers is None else self.state.trackers[slot]
         return found
 
-    def keep(self, slots: Slots, seqs: Ints, skips: Ints, codes: Ints, *columns: Any) -> None:
-        """Have the store keep what a call left: the users at `slots` took events, with these releases in columns."""
+    def keep(self, slots: Slots, seqs: Ints, skips: Ints, codes: Ints, *more: Any) -> None:
+        """Have the store keep what a call left: the users at `slots` took events; what more an `Entry` has of them."""
         np.add.at(self._released, slots[codes >= 0], 1)
         places = {slot: place for place, slot in enumerate(dict.fromkeys(slots.tolist()))}
         touched, owners = np.array(list(places), np.intp), np.array([places[slot] for slot in slots.tolist()])
@@ -189,7 +189,7 @@ class Live:
             sealed = [sealing.close(*each) for each in zip(names, steps, memory[touched], strict=True)]
         ledger = _ledger(self.state, touched, self._released[touched])
         kept = names, self._ids[touched], ledger, packed, sealed, len(self._history) - 1
-        self._ids[touched] = self._store.append(Entry(*kept, owners, seqs, skips, codes, *columns))
+        self._ids[touched] = self._store.append(Entry(*kept, owners, seqs, skips, codes, *more))
 
     def adopted(self, names: Sequence[str]) -> Iterator[Entry]:
         """What the store has to keep of these users so that the last terms of the history are theirs."""
@@ -338,7 +338,11 @@ class Call:
         failure = self._fails(plan.fresh, live) or self._draw(plan.fresh, live, randomness)
         done = plan.fresh[made.codes[plan.fresh] != REFUSED]
         if done.size:
-            self._keep(done, live)
+            times, texts = None if self.times is None else self.times[done], None
+            if made.sent is not None:
+                texts = [batch_text(self.raw[k].size, *(made.sent[k] or (None, NONE))) for k in done.tolist()]
+            columns = made.seqs[done], self.skips[done], made.codes[done], made.epsilons[done], times, texts
+            live.keep(slots[done], *columns)
         self._give_back([k for k in plan.again if made.seqs[k] < live.state.steps[slots[k]]], store)
         return failure
 
@@ -376,66 +380,66 @@ class Call:
         return None
 
     def _turn(self, at: Places, live: Live, source: Randomness) -> None:
-        """Make one event of each of these users; the states move first, so that what is noted is charged."""
-        own, noted = rows(source, at), self.made
-        made = live.move(self.slots[at], lambda part: self._step(part, at, own), self.skips[at])
-        if noted.sent is not None:
-            noted.epsilons[at], sent = made
-            noted.codes[at] = NOTHING if sent is None else 0
-            if sent is not None:
-                noted.sent[at[0]] = sent.path, np.asarray(sent.codes, np.int64)
-                noted.leakages[at] = larger_side(sent.most, sent.least)
-            return
-        noted.codes[at], noted.epsilons[at] = made.codes, made.epsilons
+        """Make one event of each of these users, or a batch of one; the states move first, so that what is noted is
+        charged."""
+        noted, own, times = self.made, rows(source, at), None if self.times is None else self.times[at]
 
-    def _step(self, state: State, at: Places, randomness: Randomness) -> tuple[Any, State]:
-        """One symbol of each of these users; or a batch of one of them, with its ε before it."""
-        setting, times = self.setting, None if self.times is None else self.times[at]
-        if isinstance(self.raw, list):
-            sent, after = stream.step(setting, state, self.raw[int(at[0])], randomness, times)
-            return (allowance(setting, state, times)[0], sent), after
-        return stream.step(setting, state, self.raw[at], randomness, times)
+        def take_step(state: State) -> tuple[Any, State]:
+            """What was made of a symbol of each user; or of a batch, after its ε."""
+            if not isinstance(self.raw, list):
+                return stream.step(self.setting, state, self.raw[at], own, times)
+            epsilons = allowance(self.setting, state, times)[0]
+            sent, after = stream.step(self.setting, state, self.raw[at[0]], own, times)
+            return (epsilons, sent), after
+
+        made = live.move(self.slots[at], take_step, self.skips[at])
+        if noted.sent is None:
+            noted.codes[at], noted.epsilons[at] = made.codes, made.epsilons
+            return
+        noted.epsilons[at], sent = made
+        noted.codes[at] = NOTHING if sent is None else 0
+        if sent is not None:
+            noted.sent[at[0]] = sent.path, np.asarray(sent.codes, np.int64)
+            noted.leakages[at] = larger_side(sent.most, sent.least)
 
     def _fails(self, fresh: Places, live: Live) -> InputError | None:
         """What is wrong with the new events, before any of them is drawn: their times, or how many they are."""
         try:
-            if fresh.size and self.times is not None:
-                self._check_times(fresh, self.times[fresh], live)
-            if fresh.size and self.setting.trackers is not None:
-                self._check_room(fresh, live)
+            if fresh.size:
+                self._check_room(fresh, self._check_times(fresh, live), live)
         except InputError as error:
             if error.position is not None:
                 error.position = int(fresh[error.position])
             return error
         return None
 
-    def _check_times(self, fresh: Places, times: Floats, live: Live) -> None:
-        """Refuse times that go back, and new events that do not lie in their slots, the first of a stream and later."""
-        who, seqs = self.slots[fresh], self.made.seqs[fresh]
+    def _check_times(self, fresh: Places, live: Live) -> Ints | None:
+        """Refuse times that go back, and new events that do not lie in their slots; where secrets follow the clock, the
+        slots in which their streams began."""
+        if self.times is None:
+            return None
+        who, seqs, times = self.slots[fresh], self.made.seqs[fresh], self.times[fresh]
         self.setting.budget.check_times(who, times, live.state.window.take(who).latest)
         if not self.setting.clocked:
-            return
+            return None
         if ((self.skips[fresh] == seqs) & (seqs > 0)).any():
             raise InputError("secrets that follow the clock need the first event of each stream; send it first")
-        stream.check_slots(self._first_slots(fresh, times, live), seqs, self.setting.slots.numbers(times))
-
-    def _first_slots(self, fresh: Places, times: Floats, live: Live) -> Ints:
-        """The slot of time in which the stream of each new event began, or begins with the first of them."""
-        who, here = self.slots[fresh], self.setting.slots.numbers(times) - self.made.seqs[fresh]
+        slots = self.setting.slots.numbers(times)
         _, first, whose = np.unique(who, return_index=True, return_inverse=True)
-        return np.where(live.state.steps[who] > 0, live.state.first[who], here[first][whose])
+        begun = np.where(live.state.steps[who] > 0, live.state.first[who], (slots - seqs)[first][whose])
+        stream.check_slots(begun, seqs, slots)
+        return begun
 
-    def _check_room(self, fresh: Places, live: Live) -> None:
+    def _check_room(self, fresh: Places, slots: Ints | None, live: Live) -> None:
         """Refuse more events of a user than declared secrets were promised for, or more left out than they can pass."""
         skips, begun = self.skips[fresh], [self.setting.trackers]
-        if skips.max() > MOST_WATCHED:
+        if self.setting.trackers is not None and skips.max() > MOST_WATCHED:
             raise BeyondSecrets(
                 f"an event leaves {skips.max()} others out, and with declared secrets at most {MOST_WATCHED} can be "
                 "given up at once; send the missing events, or check the numbers"
             )
-        if self.setting.clocked and self.times is not None:  # whole days are promised, of which the first one has begun
-            slots = np.unique(self._first_slots(fresh, self.times[fresh], live))
-            begun = [self.setting.trackers_from(slot) for slot in slots.tolist()]
+        if slots is not None:  # whole days are promised, of which the first one has begun
+            begun = [self.setting.trackers_from(slot) for slot in np.unique(slots).tolist()]
         limits = {each.limit: each.beyond for each in begun if each is not None and each.limit is not None}
         if not limits:
             return
@@ -445,12 +449,3 @@ class Call:
                 f"a declared secret was promised for streams of at most {min(limits)} events, and a user has more; "
                 f"{limits[min(limits)]}"
             )
-
-    def _keep(self, done: Places, live: Live) -> None:
-        """Have the store keep these events."""
-        made, texts = self.made, None
-        if made.sent is not None:
-            texts = [batch_text(self.raw[k].size, *(made.sent[k] or (None, NONE))) for k in done.tolist()]
-        times = None if self.times is None else self.times[done]
-        columns = made.seqs[done], self.skips[done], made.codes[done], made.epsilons[done]
-        live.keep(self.slots[done], *columns, times, texts)

@@ -41,7 +41,6 @@ Hasher = Callable[[str], bytes]
 APPLICATION, VERSION = 0x5E91E11, 1
 WAL_PAGES = 16_384  # 64 MB between checkpoints: a page that changes often is copied once
 PATIENCE = 5.0  # seconds to wait for whoever opens or closes the file
-TOGETHER = 500  # users that one statement asks for
 SALT, EPOCH, SETTING = "salt", "epoch", "setting"  # names of facts
 
 TABLES = {
@@ -209,22 +208,18 @@ class SqliteRecords:
 
     def find(self, names: Sequence[str]) -> list[UserRow | None]:
         """Where these users stand, also those of whom only the ledger is left; None for a new one."""
-        keys: dict[str | bytes, str] = {name: name for name in names}
-        if self.hasher is not None:
-            keys |= {self.hasher(name): name for name in list(keys.values())}
-        found: dict[str, UserRow] = {}
-        for place, column in ((1, "name"), (2, "hash")):
-            left = {key if place == 1 else name_hash(key): name for key, name in keys.items() if name not in found}
-            for at in range(0, len(left), TOGETHER):
-                part = list(left)[at : at + TOGETHER]
-                asked = f"SELECT * FROM users WHERE {column} IN ({', '.join('?' * len(part))})"
-                for columns in self.sql.execute(asked, part):
-                    row = checked(columns)
-                    if row is None:
-                        raise self.damaged(columns[0], [left.get(columns[place], "")])
-                    if columns[1] in keys:  # else a damaged index has found somebody else
-                        found[keys[columns[1]]] = row
-        return [found.get(name) for name in names]
+        return [self._find(name, name) or (self.hasher and self._find(name, self.hasher(name))) for name in names]
+
+    def _find(self, name: str, key: str | bytes) -> UserRow | None:
+        """The row of a user that stands under this key, by either index."""
+        found = None
+        for columns in self.sql.execute("SELECT * FROM users WHERE name = ? OR hash = ?", (key, name_hash(key))):
+            row = checked(columns)
+            if row is None:
+                raise self.damaged(columns[0], [name])
+            if columns[1] == key:  # else a damaged index has found somebody else
+                found = row
+        return found
 
     def users(self) -> Iterator[tuple[int, str | bytes, UserRow | None]]:
         """Id, name and row of users in the order they came; None for a damaged row, bytes as name of who was erased."""
@@ -373,9 +368,7 @@ class SqliteStore(SqliteRecords):
                 raise
 
     def close(self) -> None:
-        """Copy the -wal into the file and close it; others may then open it."""
-        with suppress(sqlite3.Error):
-            self.sql.execute(CHECKPOINT).fetchall()
+        """Close the file, and have SQLite copy the -wal into it; others may then open it."""
         self.sql.close()
         self._unlock()
 
