@@ -24,7 +24,6 @@ from seqveil.engine.store import (
     NONE,
     Entry,
     Erased,
-    Path,
     Releases,
     StateStore,
     Stored,
@@ -304,14 +303,6 @@ def _sorted_out(skips: Ints, users: Slots, seqs: Ints, upcoming: Ints, gaps: Gap
         wrong[0].all = wrong
         raise wrong[0]
     return CallPlan(np.array(fresh, np.intp), skips, old, again)
-
-
-def nothing_yet(terms: Terms, seqs: Ints) -> Releases:
-    """Releases of events with these numbers before any is made."""
-    count = seqs.size
-    sent: list[tuple[Path, Ints] | None] | None = [None] * count if terms.in_batches else None
-    drawn = np.full(count, REFUSED), seqs, np.zeros(count), np.zeros(count, bool), np.full(count, np.nan)
-    return Releases(*drawn, sent, None, terms.in_blocks)
 
 
 @dataclass(eq=False)

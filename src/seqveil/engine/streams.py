@@ -21,7 +21,7 @@ from seqveil.core.randomness import randomness as seeded
 from seqveil.core.times import Time, seconds
 from seqveil.engine import upkeep
 from seqveil.engine.budget import TIMELESS
-from seqveil.engine.calls import NEXT, Call, Gaps, Live, nothing_yet
+from seqveil.engine.calls import NEXT, Call, Gaps, Live
 from seqveil.engine.policy import Policy, Terms, policy_of
 from seqveil.engine.secrets import SecretTotal, totals
 from seqveil.engine.sqlite import FilePath, SqliteStore, reading
@@ -32,6 +32,7 @@ from seqveil.engine.store import (
     Accounts,
     Memory,
     NoLongerKept,
+    Path,
     Position,
     Release,
     Releases,
@@ -41,7 +42,7 @@ from seqveil.engine.store import (
     checked_positions,
     with_gaps,
 )
-from seqveil.engine.stream import NOTHING, TIMELESS_SECRETS, raw_codes
+from seqveil.engine.stream import NOTHING, REFUSED, TIMELESS_SECRETS, raw_codes
 
 MEMORY = 1 << 28
 Users = Sequence[User]  # text or whole numbers
@@ -170,7 +171,28 @@ class CodeStreams:
             times: where the setting is `timed`: numbers or ISO 8601 text, read as `seqveil.core.times` says.
             positions: how far some source was read, kept with the releases; a function gets them first.
         """
-        return self._run(self._call(users, symbols, seqs, times), positions)
+        call = self._call(users, symbols, seqs, times)
+        made = call.made
+        failure: BaseException | None = None
+        if positions is not None and not callable(positions):
+            positions = checked_positions(positions)
+        with self._lock:
+            self._refuse_closed()
+            try:
+                with self._store.transaction():
+                    if call.names:
+                        failure = call.play(self._live, self._store, self._randomness, self.gaps)
+                    failure = failure or self._note_positions(made, positions)
+            except BaseException:  # the order was wrong; or the disk failed, whatever was drawn
+                self._live.undo(call.names)
+                raise
+            if failure is None:
+                self.committed = time.time()
+                return made
+            self._live.undo(call.names)
+        if isinstance(failure, SeqveilError):
+            failure.made = made
+        raise failure
 
     def _batch(self, k: int, codes: Any) -> Ints:
         with suppress(InputError):
@@ -197,39 +219,18 @@ class CodeStreams:
         numbers = np.full(count, NEXT, np.int64) if seqs is None else np.asarray(seqs)
         if numbers.shape != (count,) or len(names) != count or (count and numbers.dtype.kind not in "iu"):
             raise InputError(f"expected {count} users and {count} whole sequence numbers, one of each an event")
-        extremes = numbers if count == 1 else (numbers.min(initial=0), numbers.max(initial=0))
-        if seqs is not None and not all(0 <= int(each) < 2**62 for each in extremes):
-            raise InputError(f"event {int((numbers < 0).argmax())}: expected a sequence number that counts from 0")
+        wrong = (numbers < 0) | (numbers >= 2**62)
+        if seqs is not None and wrong.any():
+            raise InputError(f"event {int(wrong.argmax())}: expected a sequence number that counts from 0")
         stamps = None
         if self.setting.timed and count:
             stamps = None if times is None else seconds(times)
             if stamps is None or stamps.shape != (count,):
                 raise InputError(TIMELESS_SECRETS if self.setting.clocked else TIMELESS)
-        made = nothing_yet(self.setting, numbers.astype(np.int64))
+        sent: list[tuple[Path, Ints] | None] | None = [None] * count if self.setting.in_batches else None
+        columns = np.full(count, REFUSED), numbers.astype(np.int64), np.zeros(count), np.zeros(count, bool)
+        made = Releases(*columns, np.full(count, np.nan), sent, None, self.setting.in_blocks)
         return Call(self.setting, names, stamps, made, raw)
-
-    def _run(self, call: Call, positions: Noted = None) -> Releases:
-        made: Releases = call.made
-        failure: BaseException | None = None
-        if positions is not None and not callable(positions):
-            positions = checked_positions(positions)
-        with self._lock:
-            self._refuse_closed()
-            try:
-                with self._store.transaction():
-                    if call.names:
-                        failure = call.play(self._live, self._store, self._randomness, self.gaps)
-                    failure = failure or self._note_positions(made, positions)
-            except BaseException:  # the order was wrong; or the disk failed, whatever was drawn
-                self._live.undo(call.names)
-                raise
-            if failure is None:
-                self.committed = time.time()
-                return made
-            self._live.undo(call.names)
-        if isinstance(failure, SeqveilError):
-            failure.made = made
-        raise failure
 
     def _note_positions(self, made: Releases, positions: Noted) -> BaseException | None:
         """Write the positions; a function that fails has seen what was drawn, and takes back nothing but them."""
