@@ -19,7 +19,6 @@ from seqveil.core.secrets import SecretTrackers
 from seqveil.engine import blocks, packing, stream
 from seqveil.engine.store import (
     EARLIER,
-    ERASED,
     NEW,
     NONE,
     Entry,
@@ -99,15 +98,16 @@ class Live:
             "".join(names).encode()
         except UnicodeEncodeError:
             raise InputError("expected users that are UTF-8 text or whole numbers; name them so") from None
-        rows, slots = self._store.find(names), self._claim(names)
+        rows = self._store.find(names)
+        if gone := [name for name, row in zip(names, rows, strict=True) if row is not None and row.erased]:
+            raise Erased(gone)
+        slots = self._claim(names)
         self.state.put(slots, State.start(self._setting, len(names)))
         back: dict[int, list[tuple[int, UserRow]]] = {}  # by the size of the state: how far windows look back differs
         for slot, row in zip(slots.tolist(), rows, strict=True):
             self._ids[slot] = NEW if row is None else row.id
             self._released[slot] = 0 if row is None else row.releases
-            if row is not None and row.erased:
-                self._return(slot, row)
-            elif row is not None and row.events:
+            if row is not None and row.events:
                 back.setdefault(len(row.state), []).append((slot, row))
         for group in back.values():
             at, known = np.array([slot for slot, _ in group], np.intp), [row for _, row in group]
@@ -124,19 +124,6 @@ class Live:
             memory[slot] = sealing.open(self._names[slot], row.events, row.sealed)
         if self._setting.in_blocks and np.frombuffer(row.state[-8:], "<f8")[0] != self._epoch:
             self.state.put(at, blocks.cut(self._setting, self.state.take(at)))
-
-    def _return(self, slot: int, row: UserRow) -> None:
-        """Someone who was erased comes back: a new stream, whose budget goes on."""
-        if self._setting.trackers is not None:
-            name = self._names[slot]
-            self._forget([name])
-            raise Erased(
-                f"{self._store.name}: a user was erased, and with declared secrets nothing more can be released of "
-                "this user; all others go on",
-                [name],
-            )
-        stub = next(self._store.releases(row), None)
-        self.state.put(np.array([slot], np.intp), packing.returned(self._setting, row, stub))
 
     def _claim(self, names: list[str]) -> Slots:
         """Free slots for these users."""
@@ -215,13 +202,10 @@ def replayed(history: Sequence[Terms], streams: Sequence[Sequence[Stored]]) -> S
     column of the kernel that it was drawn from, that of the terms it was made on, at the state that they had come to.
     """
     states = [State.start(terms, len(streams)) for terms in history]
-    for row, stored in ((row, kept[0]) for row, kept in enumerate(streams) if kept and kept[0].code == ERASED):
-        for terms, state in zip(history, states, strict=True):
-            state.put(np.array([row]), packing.returned(terms, packing.beyond(stored), stored))
     for turn in range(max(map(len, streams), default=0)):
         alike: dict[tuple[int, int], list[int]] = {}
         for row, kept in enumerate(streams):
-            if turn < len(kept) and kept[turn].code != ERASED:
+            if turn < len(kept):
                 alike.setdefault((kept[turn].model, kept[turn].skipped), []).append(row)
         for (model, gap), those in alike.items():
             at, made = np.array(those, np.intp), [streams[row][turn] for row in those]
@@ -350,7 +334,7 @@ class Call:
             first, count = min(wanted.values()), max(wanted.values()) - min(wanted.values()) + 1
             found = {stored.seq: stored for stored in islice(with_gaps(store.releases(row, first), first), count)}
             for k, stored in ((k, found.get(seq)) for k, seq in wanted.items()):
-                if stored is not None and stored.code != ERASED:
+                if stored is not None:
                     made.codes[k], made.epsilons[k] = stored.code, stored.epsilon
                     if made.sent is not None and stored.path is not None:
                         made.sent[k] = stored.path, np.array(stored.codes, np.int64)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import marshal
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -66,7 +66,6 @@ PRAGMAS = (
 )
 CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"  # says 0 where all of the -wal is in the file
 WRITTEN = "PRAGMA data_version"  # is another one once somebody else has written
-NAME = "UPDATE users SET name = ?, hash = ? WHERE id = ?"
 NEW_USER = "INSERT INTO users VALUES (?, ?, ?, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, x'', NULL, 0)"
 LEDGER = (
     "UPDATE users SET last = coalesce(?, last), events = ?, releases = ?, spent = ?, most = ?, least = ?, ldp = ?,"
@@ -237,8 +236,8 @@ class SqliteRecords:
         return Accounts.of(list(found), np.array([row[1:7] for row in found.values()]).reshape(-1, 6))
 
     def releases(self, row: UserRow, since: int = 0) -> Iterator[Stored]:
-        """The user's releases from `since` on; one with the code ERASED stands for all that were there before."""
-        if since >= row.events:
+        """The user's releases from `since` on."""
+        if since >= row.events or row.erased:
             return
         try:
             chain = self.sql.execute(CHAIN, (row.id, since)).fetchall()
@@ -398,35 +397,27 @@ class SqliteStore(SqliteRecords):
             (last,) = self.sql.execute("SELECT coalesce(max(id), 0) FROM users").fetchone()
             ids[new] = np.arange(last + 1, last + 1 + new.size)
             self.sql.executemany(NEW_USER, [(int(ids[k]), names[k], name_hash(names[k])) for k in new.tolist()])
-        latest, users = self.link(entry.columns(ids)), ids.tolist()
+        (end,) = self.sql.execute("SELECT coalesce(max(id), 0) FROM releases").fetchone()
+        releases, latest = [], dict[int, int]()  # each with the place of the one of the same user before it
+        for place, columns in enumerate(entry.columns(ids), end + 1):
+            user = columns[0]
+            releases.append((place, latest.get(user), user, *columns, checksum(columns)))
+            latest[user] = place
+        self.sql.executemany(RELEASE, releases)
         rows = [
             (latest.get(user), *row, checksum((user, name, *row)), user)
-            for user, name, row in zip(users, names, entry.rows, strict=True)
+            for user, name, row in zip(ids.tolist(), names, entry.rows, strict=True)
         ]
         if self.sql.executemany(LEDGER, rows).rowcount != len(rows):
             raise damaged_file(self.name)
-        if self.hasher is not None:  # who was erased and has come back is known by name again
-            known = [(name, name_hash(name), user) for user, name in zip(users, names, strict=True)]
-            self.sql.executemany(f"{NAME} AND typeof(name) = 'blob'", known)
         return ids
 
-    def rewrite(self, name: str | bytes, row: UserRow) -> None:
-        """Have the row of a user say this, under this name."""
-        user, *ledger, _ = row
-        self.sql.execute(NAME, (name, name_hash(name), user))
-        self.sql.execute(LEDGER, (None, *ledger, checksum((user, name, *ledger)), user))
-
-    def link(self, releases: Iterable[tuple[Any, ...]]) -> dict[int, int]:
-        """Write releases behind all others, each with the place of the one of the same user before it; the places of
-        the users' latest ones."""
-        (end,) = self.sql.execute("SELECT coalesce(max(id), 0) FROM releases").fetchone()
-        rows, latest = [], dict[int, int]()
-        for place, columns in enumerate(releases, end + 1):
-            user = columns[0]
-            rows.append((place, latest.get(user), user, *columns, checksum(columns)))
-            latest[user] = place
-        self.sql.executemany(RELEASE, rows)
-        return latest
+    def forget(self, row: UserRow, hashed: bytes) -> int:
+        """Keep nothing of a user but the ledger, under a hash of the name; how many releases were there."""
+        ledger = *row[1:7], b"", None
+        self.sql.execute("UPDATE users SET name = ?, hash = ? WHERE id = ?", (hashed, name_hash(hashed), row.id))
+        self.sql.execute(LEDGER, (0, *ledger, checksum((row.id, hashed, *ledger)), row.id))
+        return self.sql.execute("DELETE FROM releases WHERE user = ?", (row.id,)).rowcount
 
     def fact(self, name: str) -> Any:
         """What the file says of itself under this name."""

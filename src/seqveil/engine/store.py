@@ -90,7 +90,7 @@ class Release:
 
     user: str
     seq: int
-    status: str  # "released"; "withheld" by a budget or secret; "given-up" for a later one; "erased" since it was made
+    status: str  # "released"; "withheld" by a budget or secret; "given-up" for a later one
     epsilon: float | None  # None where nothing is promised about the whole sequence
     value: Any = None  # of a single symbol
     values: tuple[Any, ...] | None = None  # of a batch, with its path
@@ -219,7 +219,6 @@ SALT_BYTES = 32
 NONE = np.zeros(0, np.int64)
 NEW = -1  # the id of a user whom a store does not have yet
 GAP = -2  # the code of an event whose place was given up, because a later one came first
-ERASED = -9  # the code of what stands for all releases of a user who was erased
 POSITION = "position "  # before a source, in the name of the fact that has its position
 LATEST = ":latest:"  # between a bridge and a user, in the name of the position that has the time of the latest event
 NUMBERS = ":numbers"  # after a bridge, in the name of a position that has the number of an event, as {"WHAT/USER": 7}
@@ -241,16 +240,11 @@ class Damaged(StoreError):
         self.users = tuple(users)
 
 
-class NoLongerKept(StoreError):
-    """Releases that were asked for were erased; `kept` is the number of the first one left."""
-
-    def __init__(self, name: str, kept: int) -> None:
-        super().__init__(f"{name}: releases before number {kept} of this user were erased; ask from {kept} on")
-        self.kept = kept
-
-
 class Erased(Damaged):
-    """A user who was erased, and whose account cannot go on without what was erased with it."""
+    """Users who were erased, of whom nothing more is released."""
+
+    def __init__(self, users: Sequence[str]) -> None:
+        super().__init__("a user was erased, so nothing more is released of this user; all others go on", users)
 
 
 class Stored(NamedTuple):
@@ -296,9 +290,8 @@ def batch_text(events: int, path: Path | None, codes: Sequence[int] | Ints) -> s
 def with_gaps(kept: Iterable[Stored], first: int) -> Iterator[Stored]:
     """Releases in order from number `first` on, and in place of each number left out that it was given up."""
     for stored in kept:
-        if stored.code != ERASED:
-            given_up = range(max(first, stored.seq - stored.skipped), stored.seq)
-            yield from (Stored(seq, GAP, 0.0, None, None, ()) for seq in given_up)
+        given_up = range(max(first, stored.seq - stored.skipped), stored.seq)
+        yield from (Stored(seq, GAP, 0.0, None, None, ()) for seq in given_up)
         yield stored
 
 
@@ -399,7 +392,7 @@ class Memory:
         return UserRow(*[user, int(events), int(releases), *figures, b""])
 
     def append(self, entry: Entry) -> Ints:
-        """Keep what a call left; the ids of its users. Someone who was erased is then known by name again."""
+        """Keep what a call left; the ids of its users."""
         ids, new = entry.ids.copy(), np.flatnonzero(entry.ids == NEW)
         ids[new] = np.arange(len(self._index), len(self._index) + new.size)
         self._index.update((entry.names[k], int(ids[k])) for k in new.tolist())

@@ -26,12 +26,11 @@ from seqveil.engine.policy import Policy, Terms, policy_of
 from seqveil.engine.secrets import SecretTotal, totals
 from seqveil.engine.sqlite import FilePath, SqliteStore, reading
 from seqveil.engine.store import (
-    ERASED,
     POSITION,
     Account,
     Accounts,
+    Erased,
     Memory,
-    NoLongerKept,
     Path,
     Position,
     Release,
@@ -300,8 +299,8 @@ class CodeStreams:
             row = records.find([user_name(user)])[0]
             kept = () if row is None else with_gaps(records.releases(row, since), since)
             found = list(islice(kept, limit))
-        if found and found[0].code == ERASED:
-            raise NoLongerKept(self._store.name, found[0].seq + 1)
+        if row is not None and row.erased:
+            raise Erased([user_name(user)])
         return found
 
     def next_seqs(self, users: Users) -> Ints:
@@ -326,14 +325,13 @@ class CodeStreams:
             try:
                 return upkeep.erase_from(file, names, self._key)
             finally:
-                self._go_on(self._history)  # the file is in another epoch
+                self._live.undo(names)
 
-    def adopt(self, model: MarkovModel) -> int:
-        """Go on with another model of the same values under the same policy; of how many users releases were erased.
+    def adopt(self, model: MarkovModel) -> None:
+        """Go on with another model of the same values under the same policy.
 
         *Guarantee*: belief, leakage and the accounts of declared secrets are from now on those of the new model, exact
-        for the kernels that the releases so far were drawn from, so that every later release keeps its ε under it. Of
-        releases that were erased only the LDP level goes on, which bounds what they disclosed under any model.
+        for the kernels that the releases so far were drawn from, so that every later release keeps its ε under it.
 
         All stored releases are replayed, in one transaction; whoever releases waits meanwhile.
         """
@@ -356,9 +354,8 @@ class CodeStreams:
             with file.transaction():
                 for entry in list(live.adopted(self.accounts().users)):
                     file.append(entry)
-                erased = upkeep.adopt(file, history)
+                upkeep.adopt(file, history)
             self._go_on(history)
-        return erased
 
     def _state_file(self, what: str) -> SqliteStore:
         if not isinstance(self._store, SqliteStore):

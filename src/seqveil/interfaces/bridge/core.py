@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.engine.calls import OutOfOrder
-from seqveil.engine.store import EARLIER, LATEST, NUMBERS, Damaged, Erased, Position, Releases
+from seqveil.engine.store import LATEST, NUMBERS, Damaged, Erased, Position, Releases
 from seqveil.engine.stream import UNKNOWN
 from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.bridge.payloads import NoEvent, PayloadEvent, Payloads, Refusal
@@ -42,10 +42,6 @@ REPORT = 60.0  # seconds between lines about progress
 STALLED = (
     "events are missing before those that came, and later ones are refused; let the devices send from the number on "
     "that the error topic names as next, or start the bridge with --gaps skip, which gives the missing ones up"
-)
-DROPPED = (
-    "an event came again whose release was erased from the state file; it is not drawn a second "
-    "time, and nothing is published of it"
 )
 SET_APART = (
     "records of some users are damaged, so nothing of these users is released; all others go on. `seqveil state "
@@ -332,9 +328,6 @@ class Core:
         else:
             self.counts.released += 1
             self.hidden += event.codes.count(UNKNOWN)
-        if made.codes[0] == EARLIER:
-            self.warn(DROPPED)
-            return None
         if repeated and self.link.certain and not event.again:  # it was published, and the sender has sent it twice
             return None
         return self.payloads.write(seq, made.symbols[0].tolist(), float(made.epsilons[0]), made.paths[0], event)
