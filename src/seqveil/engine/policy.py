@@ -287,11 +287,11 @@ class Policy:
             kept.append("a release is the truth or nothing")
         if not self.found.sound:
             return (*kept, f'nothing: "{self.found.name}" is not sound ({self.found.guarantee})')
-        return (*kept, NO_BOUND) if self.rate is None else (*kept, *self.bounds(isinstance(self.found, BatchMechanism)))
+        return (*kept, NO_BOUND) if self.rate is None else (*kept, *self.bounds(self.rate))
 
-    def bounds(self, in_batches: bool) -> list[str]:
+    def bounds(self, rate: float) -> list[str]:
         """What is promised about the whole sequence, in parts of a sentence: of one release, then of several."""
-        rate, budget = self.rate or 0.0, self.budget
+        budget, in_batches = self.budget, isinstance(self.found, BatchMechanism)
         what, many = ("batch", "batches") if in_batches else ("release", "releases")
         size = f" of {self.batch} events" if in_batches else ""
         if self.block > 1:

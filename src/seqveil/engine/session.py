@@ -48,23 +48,13 @@ class Session:
     def __init__(
         self, model: MarkovModel, policy: Policy | None = None, *, seed: int | None = None, **shorthand: Any
     ) -> None:
-        # what the policy means for the model: the mechanism and all else that is fixed for the stream
-        self.setting = policy_of(policy, shorthand).on(model)
-        self._state = stream.State.start(self.setting)
-        self._randomness = randomness(seed)
+        self.policy = policy_of(policy, shorthand)
+        self.setting = self.policy.on(model)  # the mechanism and all else that is fixed for the stream
+        self._state, self._randomness = stream.State.start(self.setting), randomness(seed)
+        self.private = self._randomness.private  # False for a seeded session: anyone with the seed can undo it
         self._released = 0
         self._paths: list[tuple[int, ...] | None] = []
         self._lock = threading.RLock()  # around whatever reads or moves the state
-
-    @property
-    def policy(self) -> Policy:
-        """What is promised."""
-        return self.setting.policy
-
-    @property
-    def private(self) -> bool:
-        """False for a seeded session: anyone with the seed can undo it."""
-        return self._randomness.private
 
     @property
     def belief(self) -> Floats:

@@ -69,7 +69,7 @@ class Private(ByUser):
 class State(ByUser):
     """State of B streams, one row a user: what the releases so far imply, and what is private of them."""
 
-    window: Window  # first, as a packed state has it (`packing.latest`)
+    window: Window
     states: Floats  # (B, S) distribution of the next state of the chain, as `core.filtering` keeps it
     steps: Ints  # (B,) events so far, released or not
     spent: Floats  # (B,) Σ of the ε used: what basic composition charges

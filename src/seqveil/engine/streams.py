@@ -24,7 +24,7 @@ from seqveil.engine.budget import TIMELESS
 from seqveil.engine.calls import NEXT, Call, Gaps, Live
 from seqveil.engine.policy import Policy, Terms, policy_of
 from seqveil.engine.secrets import SecretTotal, totals
-from seqveil.engine.sqlite import FilePath, SqliteStore, reading
+from seqveil.engine.sqlite import SETTING, FilePath, SqliteStore, reading
 from seqveil.engine.store import (
     POSITION,
     Account,
@@ -354,7 +354,8 @@ class CodeStreams:
             with file.transaction():
                 for entry in list(live.adopted(self.accounts().users)):
                     file.append(entry)
-                upkeep.adopt(file, history)
+                present = {SETTING: history[-1].signature, f"{upkeep.MODEL}{len(self._history)}": model.to_bytes()}
+                file.set_facts(present)
             self._go_on(history)
 
     def _state_file(self, what: str) -> SqliteStore:
@@ -399,13 +400,8 @@ class Streams(CodeStreams):
         seed: int | None = None,
         **shorthand: Any,
     ) -> None:
-        terms, chosen = policy_of(policy, shorthand).on(model), None if seed is None else seeded(seed)
-        super().__init__(terms, store, chosen, key=key, gaps=gaps, memory=memory, must_exist=must_exist)
-
-    @property
-    def policy(self) -> Policy:
-        """What is promised."""
-        return self.setting.policy
+        self.policy, chosen = policy_of(policy, shorthand), None if seed is None else seeded(seed)
+        super().__init__(self.policy.on(model), store, chosen, key=key, gaps=gaps, memory=memory, must_exist=must_exist)
 
     def release(
         self, users: Users, values: Values, seqs: Seqs = None, times: Times = None, positions: Noted = None

@@ -90,12 +90,6 @@ def models(facts: Mapping[str, Any]) -> list[MarkovModel]:
     return [MarkovModel.from_bytes(facts[f"{MODEL}{k}"]) for k in numbers]
 
 
-def adopt(store: SqliteStore, history: Sequence[Terms]) -> None:
-    """Write down, inside a transaction, that the last of these terms are those of the file."""
-    model = {f"{MODEL}{len(history) - 1}": history[-1].model.to_bytes()}
-    store.set_facts({SETTING: history[-1].signature, **model})
-
-
 def accept(path: FilePath) -> None:
     """Go on with a copy that was put in the place of a state file: from now on it draws from randomness of its own."""
     with closing(SqliteStore(path, must_exist=True)) as store, store.transaction():
