@@ -21,7 +21,7 @@ from seqveil.core.mechanisms.blocks import BlockRule, Blocks, Disclosed, after, 
 from seqveil.core.randomness import EventRandomness, Randomness
 from seqveil.engine.policy import Terms
 from seqveil.engine.secrets import NOTHING
-from seqveil.engine.stream import Mask, Private, Released, State, allowance, gate, hidden, ldp_cost, moment, raw_codes
+from seqveil.engine.stream import Mask, Private, Released, State, allowance, gate, hidden, ldp_cost, moment
 
 HELD = 1e-300  # the ε that the record has of an event outside of any block: nothing, yet not the 0 of one inside
 
@@ -78,7 +78,7 @@ def step(
     account says exactly what all releases so far leak, and a budget is never passed. A code UNKNOWN is released like a
     symbol drawn from the public belief given the path. With the randomness of a key nobody has to keep the bit.
     """
-    truth = raw_codes(codes, setting.model.n, len(state))
+    truth = gate(codes, setting.model.n, len(state))
     opened = _open(setting, state, times)
     bits = _bits(setting, opened, state.private, randomness)
     truth = hidden(setting, opened.blocks.given, truth, randomness)

@@ -42,7 +42,6 @@ GROWTH = 3  # times as much as it is at the start, and while it is copied
 LARGE = 1 << 26  # bytes of the states that take a step at once, which makes many times as many
 TOGETHER = 1000  # users that are replayed side by side
 Slots = NDArray[np.intp]
-Act = Callable[[State], tuple[Done, State]]
 
 
 # the users at work
@@ -143,7 +142,7 @@ class Live:
 
     # what calls do with them
 
-    def move(self, slots: Slots, act: Act[Done], skips: Ints) -> Done:
+    def move(self, slots: Slots, act: Callable[[State], tuple[Done, State]], skips: Ints) -> Done:
         """Let these users, each once, take a step, and first give up so many events of each; what the step made."""
         if not skips.any():
             made, self.state = self.state.move(slots, act)

@@ -191,7 +191,7 @@ def step(
     """
     if setting.in_batches or setting.in_blocks:
         return _own(setting).step(setting, state, codes, randomness, times)
-    known, raw = located(setting, state, times), raw_codes(codes, setting.model.n, state.steps.size)
+    known, raw = located(setting, state, times), gate(codes, setting.model.n, state.steps.size)
     memory = state.private.memory
     if memory is None:
         drawn_for = hidden(setting, state.states, raw, randomness)
@@ -211,7 +211,9 @@ def observe(
     """
     if setting.in_blocks:
         return _own(setting).observe(setting, state, codes, times, epsilons)
-    known, given = located(setting, state, times), released_codes(setting, codes, len(state))
+    also = (NOTHING, WITHHELD) if setting.guards else (NOTHING,)
+    known, given = located(setting, state, times), gate(codes, setting.model.n, len(state), also, DataError)
+    given = np.where(given == WITHHELD, NOTHING, given)
     used = None if epsilons is None else (epsilons, given == NOTHING)
     return _advance(setting, known, Asked(given=given), times, None, used)
 
@@ -292,8 +294,9 @@ def skipped(setting: Terms, state: State, events: int = 1) -> State:
 
 
 def gate(
-    codes: Any, n: int, count: int | None = None, also: tuple[int, ...] = (), problem: type[InputError] = InputError
-) -> Ints:
+    codes: Any, n: int, count: int | None = None, also: tuple[int, ...] = (UNKNOWN,),
+    problem: type[InputError] = InputError,
+) -> Ints:  # fmt: skip
     """The codes as every path takes them: whole numbers 0..n-1, or one of `also`, in `count` places. Compiled code
     checks no bounds, and sees nothing but what passes here."""
     given = np.asarray(codes)
@@ -308,18 +311,6 @@ def gate(
             f"event {place}: expected codes, whole numbers 0..{n - 1}; encode symbols by the model's alphabet"
         )
     return given.astype(np.int64, copy=False)
-
-
-def raw_codes(codes: Any, n: int, count: int | None = None) -> Ints:
-    """The codes of raw symbols, UNKNOWN among them, through the gate."""
-    return gate(codes, n, count, (UNKNOWN,))
-
-
-def released_codes(setting: Terms, codes: Any, count: int | None = None) -> Ints:
-    """The codes of releases through the gate, what was WITHHELD as NOTHING."""
-    also = (NOTHING, WITHHELD) if setting.guards else (NOTHING,)
-    given = gate(codes, setting.model.n, count, also, DataError)
-    return np.where(given == WITHHELD, NOTHING, given) if setting.guards else given
 
 
 def hidden(setting: Terms, states: Floats, codes: Ints, randomness: Randomness) -> Ints:

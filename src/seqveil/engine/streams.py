@@ -41,7 +41,7 @@ from seqveil.engine.store import (
     checked_positions,
     with_gaps,
 )
-from seqveil.engine.stream import NOTHING, REFUSED, TIMELESS_SECRETS, raw_codes
+from seqveil.engine.stream import NOTHING, REFUSED, TIMELESS_SECRETS, gate
 
 MEMORY = 1 << 28
 Users = Sequence[User]  # text or whole numbers
@@ -195,7 +195,7 @@ class CodeStreams:
 
     def _batch(self, k: int, codes: Any) -> Ints:
         with suppress(InputError):
-            raw = raw_codes(codes, self.setting.model.n)
+            raw = gate(codes, self.setting.model.n)
             if 1 <= raw.size <= self.setting.batch:
                 return raw
         raise InputError(
@@ -209,7 +209,7 @@ class CodeStreams:
         if self.setting.in_batches:
             raw = [self._batch(*each) for each in enumerate(symbols)]
         else:
-            raw = raw_codes(symbols, self.setting.model.n)
+            raw = gate(symbols, self.setting.model.n)
         count = len(raw)
         names = [
             user if type(user) is str else str(user) if type(user) is int else user_name(user, f"event {k}: ")
