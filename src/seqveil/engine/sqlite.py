@@ -429,20 +429,14 @@ class SqliteStore(SqliteRecords):
 
     def set_facts(self, facts: Mapping[str, Any]) -> None:
         """Have the file say this of itself, and no longer what is None."""
-        for name, value in facts.items():
-            if value is None:
-                self.sql.execute("DELETE FROM facts WHERE name = ?", (name,))
-            else:
-                own = checksum((name, value))
-                self.sql.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?)", (name, value, own))
+        self.sql.executemany("DELETE FROM facts WHERE name = ?", [(name,) for name in facts])
+        kept = [(*fact, checksum(fact)) for fact in facts.items() if fact[1] is not None]
+        self.sql.executemany("INSERT INTO facts VALUES (?, ?, ?)", kept)
 
     @property
     def salt(self) -> bytes:
         """Of this file and its present epoch alone."""
-        salt, epoch = self.fact(SALT), self.fact(EPOCH)
-        if salt is None or epoch is None:
-            raise damaged_file(self.name)
-        return f"{salt} {epoch}".encode()
+        return f"{self.fact(SALT)} {self.fact(EPOCH)}".encode()
 
     def settle_epoch(self) -> None:
         """Go on with the epoch of the file, unless there is none or it was begun in another place: then this is a copy,

@@ -33,7 +33,16 @@ def opened(path: FilePath, setting: Terms, private: bool, key: bytes | None, mus
     file = SqliteStore(path, must_exist)
     try:
         with file.transaction():
-            _agree(file, setting, private, key)
+            if file.begun:
+                file.begin()
+                facts = {SETTING: setting.signature, "private": "yes" if private else "no", "begun": repr(time.time())}
+                mark = None if key is None else key_mark(key)
+                file.set_facts(facts | {f"{MODEL}0": setting.model.to_bytes(), KEY_MARK: mark})
+            refuse_other(json.loads(file.fact(SETTING)), json.loads(setting.signature), f"{file.name}:", SPENDS)
+            if file.fact("private") == "yes" and not private:
+                raise InputError(f"{file.name}: holds private releases, so a seed cannot go on with it; leave it out")
+            if private:
+                _check_key(file, key)
             file.settle_epoch()
             follow_erased(file, key)
             if key is not None:
@@ -42,21 +51,6 @@ def opened(path: FilePath, setting: Terms, private: bool, key: bytes | None, mus
     except BaseException:
         file.close()
         raise
-
-
-def _agree(file: SqliteStore, setting: Terms, private: bool, key: bytes | None) -> None:
-    """Write down what the file is for, or refuse to use it for something else."""
-    if file.begun:
-        file.begin()
-        facts = {SETTING: setting.signature, "private": "yes" if private else "no", "begun": repr(time.time())}
-        mark = None if key is None else key_mark(key)
-        file.set_facts(facts | {f"{MODEL}0": setting.model.to_bytes(), KEY_MARK: mark})
-        return
-    refuse_other(json.loads(file.fact(SETTING)), json.loads(setting.signature), f"{file.name}:", SPENDS)
-    if file.fact("private") == "yes" and not private:
-        raise InputError(f"{file.name}: holds private releases, so a seed cannot go on with it; leave it out")
-    if private:
-        _check_key(file, key)
 
 
 def _check_key(store: SqliteStore, key: bytes | None) -> None:
