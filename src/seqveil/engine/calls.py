@@ -261,12 +261,9 @@ def plan_of(users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
         following[at] += turn
     if seqs.size and seqs[0] == NEXT:
         seqs[:] = following
-    plan = CallPlan(np.arange(users.size), np.zeros(users.size, np.int64))
-    return plan if (seqs == following).all() else _sorted_out(plan.skips, users, seqs, upcoming, gaps)
-
-
-def _sorted_out(skips: Ints, users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
-    """The same where some events are not new, or leave others out."""
+    skips = np.zeros(users.size, np.int64)
+    if (seqs == following).all():
+        return CallPlan(np.arange(users.size), skips)
     ahead: dict[int, int] = {}
     fresh, old, again, wrong = list[int](), list[int](), list[int](), list[OutOfOrder]()
     for k, (user, seq, known) in enumerate(zip(users.tolist(), seqs.tolist(), upcoming.tolist(), strict=True)):
