@@ -102,6 +102,7 @@ class CodeStreams:
         self.committed: float | None = None  # when the latest call was kept, in seconds since 1970
         self._lock, self._open = threading.RLock(), True
         self._store = kept or upkeep.opened(path or "", setting, source.private, key, must_exist)
+        self.file: str | None = getattr(self._store, "path", None)  # the state file
         try:
             private, began = self._store.fact("private"), self._store.fact("begun")
             self.private = source.private if private is None else private == "yes"
@@ -129,11 +130,6 @@ class CodeStreams:
     def models(self) -> int:
         """How many models the releases were drawn with: one, and each that was adopted since."""
         return len(self._history)
-
-    @property
-    def file(self) -> str | None:
-        """The path of the state file; None for streams that have none."""
-        return getattr(self._store, "path", None)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Refuses `copy` and `pickle`: two of the same streams would each release them, and count apart."""
@@ -408,10 +404,7 @@ class Streams(CodeStreams):
     ) -> Releases:
         """Release events as `CodeStreams.release` does, given the values of the model's alphabet."""
         alphabet = self.setting.model.alphabet
-        if self.setting.in_batches:
-            codes: Any = [alphabet.encode(batch) for batch in values]
-        else:
-            codes = [alphabet.encode_one(values[0])] if len(values) == 1 else alphabet.encode(values)
+        codes = list(map(alphabet.encode, values)) if self.setting.in_batches else alphabet.encode(values)
         return replace(super().release(users, codes, seqs, times, positions), alphabet=alphabet)
 
     def releases(self, user: User, since: int = 0, limit: int | None = None) -> list[Release]:  # type: ignore[override]
