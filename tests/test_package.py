@@ -37,8 +37,8 @@ def test_imports_are_light(names, heavy):
     assert not set(loaded) & set(heavy)
 
 
-def test_names_are_sorted_and_exist_and_the_version_is_that_of_the_metadata():
-    assert sv.__all__ == sorted(set(sv.__all__))
+def test_names_are_there_once_and_exist_and_the_version_is_that_of_the_metadata():
+    assert sorted(sv.__all__) == sorted(set(sv.__all__))
     assert all(hasattr(sv, name) for name in sv.__all__)
     assert importlib.metadata.version("seqveil") == sv.__version__
 

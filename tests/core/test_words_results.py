@@ -8,11 +8,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import seqveil as sv
 from seqveil.core.words import Line, Result, ResultTable, cell_text, html_page, plain, to_json
 
 LEAVES = st.one_of(
@@ -98,16 +96,6 @@ class Shown(HTMLParser):
             self.tables[-1][-1][-1] += data
 
 
-def chain(n=3, alphabet=None, stay=0.8):
-    rows = np.full((n, n), (1 - stay) / max(n - 1, 1))
-    np.fill_diagonal(rows, stay)
-    return sv.MarkovModel(np.full(n, 1 / n), rows, alphabet=alphabet)
-
-
-def facts(shown):
-    return dict(row for row in shown.tables[0] if len(row) == 2)
-
-
 NASTY = ["<script>alert(1)</script>", '"onmouseover="x', "a & b", "</table>"]
 
 
@@ -117,29 +105,3 @@ def test_text_is_escaped():
     assert parsed.tags <= {"div", "p", "strong", "small", "table", "caption", "thead", "tbody", "tr", "th", "td"}
     assert "<script" not in text
     assert [unescape(cell) for cell in parsed.tables[1][0]] == NASTY
-
-
-@pytest.mark.parametrize(
-    "options", [{}, {"budget": 3.0}, {"budget": sv.Budget(per_window=2.0, releases=5)}, {"block": 3}]
-)
-def test_a_session_shows_its_account_and_no_symbol(options):
-    names = [f"planted-{k}" for k in range(4)]
-    session = sv.Session(chain(4, names), epsilon=0.5, seed=2, **options)
-    for name in [*names, *names]:
-        session.release(name)
-    text = session._repr_html_()
-    shown = facts(Shown(text))
-    account = session.account
-    assert "planted" not in text
-    assert shown["symbols released"] == "8"
-    assert shown["exact leakage"].split()[0] == f"{account.leakage:.4g}"
-    assert shown["by composition, Σε"] == f"{account.epsilon_spent:.4g}"
-    assert "not private" in shown["randomness"]
-    assert ("budget" in shown) == (options.get("budget") == 3.0)
-
-
-def test_batches_are_not_shown():
-    session = sv.Session(chain(3, ["planted-a", "planted-b", "planted-c"]), epsilon=2.0, batch=3, seed=2)
-    session.release_batch(["planted-b", "planted-b", "planted-a"])
-    assert "planted" not in session._repr_html_()
-    assert facts(Shown(session._repr_html_()))["ε a batch of 3"] == "2"

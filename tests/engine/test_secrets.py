@@ -212,23 +212,6 @@ def test_receivers_decode_by_what_was_remembered():
         assert np.asarray(found).reshape(LENGTH, 3) == pytest.approx(np.array(expected), abs=1e-9)
 
 
-def test_where_memory_is_lost_kernels_go_by_symbol_from_there_on_and_the_record_says_so():
-    rng = np.random.default_rng(3)
-    model, secret = random_model(rng, 3), ever(1, epsilon=0.5, window=3)
-    setting, randomness = sv.Policy(secrets=secret).on(model), SeededRandomness(1)
-    here, there = State.start(setting, 2), State.start(setting, 2)
-    for t, codes in enumerate(model.sample(8, 2, seed=4).T):
-        if t == 4:
-            here.private.memory[1] = -1
-        made, here = step(setting, here, codes, randomness)
-        seen, there = stream.observe(setting, there, made.codes, forgot=np.array([False, t >= 4]))
-        assert (seen.remembered == made.remembered).all()
-        rows = made.remembered.reshape(2, 2, 3)
-        assert t < 4 or (rows[1, 0] == rows[1, 1]).all()
-    assert [each.forgot for each in here.trackers] == [each.forgot for each in there.trackers] == [-1, 4]
-    assert all(each.rows[0][0].worst.worst() <= 0.5 for each in here.trackers)
-
-
 # random settings
 
 

@@ -34,7 +34,7 @@ def make(path):
     with opened(path) as streams:
         for k in range(7):
             users = [user for at, user in enumerate(USERS) for _ in range(3 if at % 2 else 10)]
-            streams.release(users, rng.integers(0, 4, len(users)).tolist(), positions={"queue": k, "text": b"x" * 50})
+            streams.release(users, rng.integers(0, 4, len(users)).tolist(), positions={"queue": k, "text": "x" * 50})
     return path
 
 

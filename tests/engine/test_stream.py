@@ -77,14 +77,6 @@ def test_what_is_private_is_taken_put_and_joined_by_rows_and_shown_nowhere():
 STICKY = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 
 
-@pytest.mark.parametrize("rows", [[2, -1], [3], [0, 0], [0.0, 1.0]])
-def test_a_state_takes_rows_that_are_there_each_once(rows):
-    fleet = Rows(Policy(epsilon=1.0).on(STICKY), users=3)
-    with pytest.raises(InputError):
-        fleet.release(np.array(rows), np.zeros(len(rows), int), SeededRandomness(1))
-    assert fleet.state.steps.tolist() == [0, 0, 0]
-
-
 SOUND = [name for name in mechanisms.instantaneous() if mechanisms.get(name).sound]
 
 

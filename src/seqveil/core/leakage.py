@@ -150,20 +150,6 @@ class Leakages(ByUser):
         ahead = chain.spread(self.ahead_most, True), chain.spread(self.ahead_least, False)
         return Leakages(self.most, self.least, *ahead)
 
-    def restarted(self, chain: MarkovModel) -> Leakages:
-        """The account of somebody who was erased and comes back: the chain starts again, the totals go on.
-
-        If what comes after the return does not depend on what came before, Pr(both | y) / Pr(both) is the product of
-        the two, so the extremes are sums: the new part goes on from the old totals, at every state it can begin with.
-        """
-        known = np.isfinite(self.most)  # else all there is to tell was disclosed, for good
-        up, down = (np.broadcast_to(side[:, None], self.ahead_most.shape) for side in (self.most, self.least))
-        if self.ahead_most.shape[1] > 1:
-            possible = chain.initial > 0
-            up, down = np.where(possible, up, -np.inf), np.where(possible, down, np.inf)
-        ahead = np.where(known[:, None], up, self.ahead_most), np.where(known[:, None], down, self.ahead_least)
-        return Leakages(self.most, self.least, *ahead)
-
     def charge_batch(self, most: Floats, least: Floats) -> Leakages:
         """The account after a batch whose lifts lie between exp(least) and exp(most), (B,) each.
 

@@ -19,7 +19,7 @@ from seqveil.core.leakage import larger_side
 from seqveil.core.mechanisms import Batch, BatchMechanism, Sent
 from seqveil.core.randomness import Randomness
 from seqveil.engine.budget import GONE
-from seqveil.engine.stream import UNKNOWN, State, Terms, allowance, drawn, ldp_cost, moment, raw_codes
+from seqveil.engine.stream import UNKNOWN, State, Terms, allowance, drawn, gate, ldp_cost, moment
 
 
 def step(
@@ -33,7 +33,7 @@ def step(
     support, and a budget is never passed. The same holds of a batch with values outside the alphabet (UNKNOWN, see
     `hidden`).
     """
-    truth = raw_codes(codes, setting.model.n)
+    truth = gate(codes, setting.model.n)
 
     def send(mechanism: BatchMechanism, batch: Batch) -> Sent:
         """Draw for the truth, where what is outside the alphabet has been replaced."""

@@ -21,7 +21,7 @@ from seqveil.core.mechanisms.blocks import BlockRule, Blocks, Disclosed, after, 
 from seqveil.core.randomness import EventRandomness, Randomness
 from seqveil.engine.policy import Terms
 from seqveil.engine.secrets import NOTHING
-from seqveil.engine.stream import Mask, Private, Released, State, allowance, gate, hidden, ldp_cost, moment, raw_codes
+from seqveil.engine.stream import Mask, Private, Released, State, allowance, gate, hidden, ldp_cost, moment
 
 HELD = 1e-300  # the ε that the record has of an event outside of any block: nothing, yet not the 0 of one inside
 
@@ -78,7 +78,7 @@ def step(
     account says exactly what all releases so far leak, and a budget is never passed. A code UNKNOWN is released like a
     symbol drawn from the public belief given the path. With the randomness of a key nobody has to keep the bit.
     """
-    truth = raw_codes(codes, setting.model.n, len(state))
+    truth = gate(codes, setting.model.n, len(state))
     opened = _open(setting, state, times)
     bits = _bits(setting, opened, state.private, randomness)
     truth = hidden(setting, opened.blocks.given, truth, randomness)
@@ -152,7 +152,6 @@ class _Opened:
     """Blocks before an event, those that begin with it among them."""
 
     blocks: Blocks
-    running: Mask
     begins: Mask
     silent: Mask  # whose budget is gone, where nothing is released then
     now: Floats
@@ -160,16 +159,12 @@ class _Opened:
 
 def _open(setting: Terms, state: State, times: Floats | None) -> _Opened:
     took_step(len(state))
-    blocks, nobody, now = state.blocks, np.zeros(len(state), bool), moment(setting, state, times)
-    running = blocks.running
-    inside = np.count_nonzero(running) == running.size
-    if setting.budget.limited or not inside:  # a budget looks at times even where none can begin
-        levels, gone = allowance(setting, state, times)
-    if inside:
-        return _Opened(blocks, running, nobody, nobody, now)
-    begins, silent = ~running & (levels > 0), ~running & gone & (setting.budget.when_spent == "stop")
-    blocks = blocks.begin(setting.rule, begins, levels, state.states, state.account)
-    return _Opened(blocks, running | begins, begins, silent, now)
+    blocks: Blocks = state.blocks
+    (levels, gone), outside = allowance(setting, state, times), ~blocks.running
+    begins, silent = outside & (levels > 0), outside & gone & (setting.budget.when_spent == "stop")
+    if begins.any():
+        blocks = blocks.begin(setting.rule, begins, levels, state.states, state.account)
+    return _Opened(blocks, begins, silent, moment(setting, state, times))
 
 
 def _bits(setting: Terms, opened: _Opened, private: Private, randomness: Randomness) -> Mask:
@@ -189,15 +184,15 @@ def _close(
     setting: Terms, state: State, opened: _Opened, made: Disclosed, private: Private
 ) -> tuple[ReleasedInBlocks, State]:
     """Charge an event, and end the blocks that have had all of theirs."""
-    rule, running, codes, began = setting.rule, opened.running, made.codes, np.zeros(len(state))
+    rule, running, codes, began = setting.rule, opened.blocks.running, made.codes, np.zeros(len(state))
     states, account, blocks = after(rule, opened.blocks, made, state.account)
-    if np.count_nonzero(running) < running.size:  # outside of a block nothing was disclosed
+    if not running.all():  # outside of a block nothing was disclosed
         states = np.where(running[:, None], states, filtering.predict(setting.model, state.states))
         account = account.where(running, state.account.skip(setting.model))
         blocks = replace(blocks, places=np.where(running, blocks.places, 0))
         codes, began = np.where(opened.silent, NOTHING, codes), np.where(running, 0.0, HELD)
     spent, ldp, window = state.spent, state.ldp, state.window
-    if np.count_nonzero(opened.begins):
+    if opened.begins.any():
         levels = np.where(opened.begins, opened.blocks.levels, 0.0)
         began, spent, ldp = began + levels, spent + levels, ldp + ldp_cost(setting, levels)
     over = running & (blocks.places == rule.length)

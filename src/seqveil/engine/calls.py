@@ -1,6 +1,4 @@
-"""The users at work, as many as fit, and one call: which of its events are new, what is drawn for them, and what comes
-of it for the caller and the store.
-"""
+"""The users at work, as many as fit, and one call: which events are new, what is drawn for them, what is kept of it."""
 
 from __future__ import annotations
 
@@ -16,16 +14,15 @@ from numpy.typing import NDArray
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import larger_side
-from seqveil.core.randomness import KeyedRandomness, Randomness, User, rows
+from seqveil.core.randomness import KeyedRandomness, Randomness, rows
 from seqveil.core.secrets import SecretTrackers
 from seqveil.engine import blocks, packing, stream
 from seqveil.engine.store import (
     EARLIER,
-    ERASED,
     NEW,
+    NONE,
     Entry,
     Erased,
-    Path,
     Releases,
     StateStore,
     Stored,
@@ -33,8 +30,7 @@ from seqveil.engine.store import (
     batch_text,
     with_gaps,
 )
-from seqveil.engine.stream import LOST, NOTHING, REFUSED, Done, State, Terms, allowance, skipped
-from seqveil.engine.stream import rounds as rounds_of
+from seqveil.engine.stream import NOTHING, REFUSED, Done, State, Terms, allowance, rounds, skipped
 
 Gaps = Literal["refuse", "skip"]
 Places = NDArray[np.intp]
@@ -42,12 +38,10 @@ MOST_SKIPPED = 10_000  # events that one event may leave out
 MOST_WATCHED = 500  # the same with declared secrets, whose accounts move step by step
 NEXT = -1  # in place of sequence numbers that the caller leaves out
 BESIDE = 600  # bytes a live user takes beside its state
+GROWTH = 3  # times as much as it is at the start, and while it is copied
 LARGE = 1 << 26  # bytes of the states that take a step at once, which makes many times as many
 TOGETHER = 1000  # users that are replayed side by side
-NONE = np.zeros(0, np.int64)
-NO_RELEASES: tuple[Any, ...] = (NONE, NONE, NONE, NONE, np.zeros(0), None, None)  # their columns
 Slots = NDArray[np.intp]
-Act = Callable[[State], tuple[Done, State]]
 
 
 # the users at work
@@ -64,24 +58,20 @@ class Live:
 
     def __init__(self, history: Sequence[Terms], store: StateStore, memory: int) -> None:
         self._history, self._setting, self._store = history, history[-1], store
-        sizes: list[int] = []
-        State.start(self._setting).mapped(lambda part: sizes.append(part.nbytes))
-        width = sum(sizes)
-        if self._setting.trackers is not None:  # whose accounts grow to about twice as much
-            width += 2 * packing.account_numbers(self._setting.trackers).nbytes
+        size = len(packing.pack(State.start(self._setting), 0.0))
         self._epoch = packing.epoch_of(store.salt) if store.durable else 0.0
-        self._room = max(1, memory // (2 * width + BESIDE)) if store.durable else sys.maxsize
-        self.together = max(1, LARGE // width)  # users who take a step at once
+        self._room = max(1, memory // (GROWTH * size + BESIDE)) if store.durable else sys.maxsize
+        self.together = max(1, LARGE // size)  # users who take a step at once
         self.state = State.start(self._setting, 0)
         self._ids, self._released = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        self._names: list[User] = []  # of each slot that was ever taken
-        self._slot: dict[User, int] = {}
+        self._names: list[str] = []  # of each slot that was ever taken
+        self._slot: dict[str, int] = {}
         self._free: list[int] = []
 
     def __len__(self) -> int:
         return len(self._slot)
 
-    def enter(self, names: Sequence[User]) -> Slots:
+    def enter(self, names: Sequence[str]) -> Slots:
         """The slots of these users, made live where they are not."""
         slots = list(map(self._slot.get, names))
         if None in slots:
@@ -93,29 +83,30 @@ class Live:
             slots = list(map(self._slot.get, names))
         return np.array(slots, np.intp)
 
-    def undo(self, names: Sequence[User]) -> None:
+    def undo(self, names: Sequence[str]) -> None:
         """After a call that failed: what is live may be ahead of a durable store, which is then read again."""
         new = [name for name in names if name in self._slot and self._ids[self._slot[name]] == NEW]
         self._forget(names if self._store.durable else new)
 
-    def _forget(self, names: Sequence[User]) -> None:
+    def _forget(self, names: Sequence[str]) -> None:
         self._free += [self._slot.pop(name) for name in dict.fromkeys(names) if name in self._slot]
 
-    def _admit(self, names: list[User]) -> None:
+    def _admit(self, names: list[str]) -> None:
         """Make users live, each at the start, or where the store says that it stands."""
         try:
-            "".join(map(str, names)).encode()
+            "".join(names).encode()
         except UnicodeEncodeError:
             raise InputError("expected users that are UTF-8 text or whole numbers; name them so") from None
-        rows, slots = self._store.find(names), self._claim(names)
+        rows = self._store.find(names)
+        if gone := [name for name, row in zip(names, rows, strict=True) if row is not None and row.erased]:
+            raise Erased(gone)
+        slots = self._claim(names)
         self.state.put(slots, State.start(self._setting, len(names)))
         back: dict[int, list[tuple[int, UserRow]]] = {}  # by the size of the state: how far windows look back differs
         for slot, row in zip(slots.tolist(), rows, strict=True):
             self._ids[slot] = NEW if row is None else row.id
             self._released[slot] = 0 if row is None else row.releases
-            if row is not None and row.erased:
-                self._return(slot, row)
-            elif row is not None and row.events:
+            if row is not None and row.events:
                 back.setdefault(len(row.state), []).append((slot, row))
         for group in back.values():
             at, known = np.array([slot for slot, _ in group], np.intp), [row for _, row in group]
@@ -124,30 +115,16 @@ class Live:
                 self._find_private(slot, row)
 
     def _find_private(self, slot: int, row: UserRow) -> None:
-        """What is private of a user who comes back is opened; where nothing was sealed, kernels go by symbol alone. A
-        block that was begun in another epoch has lost its bit, and is cut."""
+        """Open what is private of a user who comes back; a block of another epoch has lost its bit, and is cut."""
         sealing, memory, at = self._store.sealing, self.state.private.memory, np.array([slot])
         if memory is not None:
-            memory[slot] = LOST
-            if sealing is not None and row.sealed is not None:
-                memory[slot] = sealing.open(self._names[slot], row.events, row.sealed)
+            assert sealing is not None
+            assert row.sealed is not None
+            memory[slot] = sealing.open(self._names[slot], row.events, row.sealed)
         if self._setting.in_blocks and np.frombuffer(row.state[-8:], "<f8")[0] != self._epoch:
             self.state.put(at, blocks.cut(self._setting, self.state.take(at)))
 
-    def _return(self, slot: int, row: UserRow) -> None:
-        """Someone who was erased comes back: a new stream, whose budget goes on."""
-        if self._setting.trackers is not None:
-            name = self._names[slot]
-            self._forget([name])
-            raise Erased(
-                f"{self._store.name}: a user was erased, and with declared secrets nothing more can be released of "
-                "this user; all others go on",
-                [name],
-            )
-        stub = next(self._store.releases(row), None)
-        self.state.put(np.array([slot], np.intp), packing.returned(self._setting, row, stub))
-
-    def _claim(self, names: list[User]) -> Slots:
+    def _claim(self, names: list[str]) -> Slots:
         """Free slots for these users."""
         size, missing = len(self._names), len(names) - len(self._free)
         if missing > 0:
@@ -165,9 +142,9 @@ class Live:
 
     # what calls do with them
 
-    def move(self, slots: Slots, act: Act[Done], skips: Ints | None = None) -> Done:
+    def move(self, slots: Slots, act: Callable[[State], tuple[Done, State]], skips: Ints) -> Done:
         """Let these users, each once, take a step, and first give up so many events of each; what the step made."""
-        if skips is None:
+        if not skips.any():
             made, self.state = self.state.move(slots, act)
             return made
         part = self.state.take(slots)
@@ -178,55 +155,45 @@ class Live:
         self.state.put(slots, after)
         return made
 
-    def trackers(self, name: User) -> SecretTrackers | None:
+    def trackers(self, name: str) -> SecretTrackers | None:
         """The accounts of declared secrets of a user whom the store knows; None where no secret is declared."""
         slot = self.enter([name])[0]  # which may bring other arrays
         found: SecretTrackers | None = None if self.state.trackers is None else self.state.trackers[slot]
         return found
 
-    def keep(self, slots: Slots, seqs: Ints, skips: Ints, codes: Ints, *columns: Any) -> None:
-        """Have the store keep what a call left: the users at `slots` took events, with these releases in columns."""
+    def keep(self, slots: Slots, seqs: Ints, skips: Ints, codes: Ints, *more: Any) -> None:
+        """Have the store keep what a call left: the users at `slots` took events; what more an `Entry` has of them."""
         np.add.at(self._released, slots[codes >= 0], 1)
         places = {slot: place for place, slot in enumerate(dict.fromkeys(slots.tolist()))}
         touched, owners = np.array(list(places), np.intp), np.array([places[slot] for slot in slots.tolist()])
-        counts = np.column_stack([self.state.steps[touched], self._released[touched]])
-        names: list[User] = [self._names[slot] for slot in places]
-        states = packing.pack(self.state.take(touched), self._epoch) if self._store.durable else b""
+        names, steps = [self._names[slot] for slot in places], self.state.steps[touched].tolist()
+        packed = packing.pack(self.state.take(touched), self._epoch) if self._store.durable else b""
         sealed: list[bytes | None] | None = None
         memory, sealing = self.state.private.memory, self._store.sealing
         if memory is not None and sealing is not None:
-            sealed = [sealing.close(*each) for each in zip(names, counts[:, 0].tolist(), memory[touched], strict=True)]
-        ledger = self._ids[touched], names, counts, _figures(self.state, touched)
-        entry = Entry(*ledger, states, sealed, len(self._history) - 1, owners, seqs, skips, codes, *columns)
-        self._ids[touched] = self._store.append(entry)
+            sealed = [sealing.close(*each) for each in zip(names, steps, memory[touched], strict=True)]
+        ledger = _ledger(self.state, touched, self._released[touched])
+        kept = names, self._ids[touched], ledger, packed, sealed, len(self._history) - 1
+        self._ids[touched] = self._store.append(Entry(*kept, owners, seqs, skips, codes, *more))
 
-    def adopted(self, names: Sequence[User]) -> Iterator[tuple[Entry, int]]:
-        """What the store has to keep of these users so that the last terms of the history are theirs; nothing is live.
-        And how many of them are past a total under the last model: that of the budget, or a secret's ε."""
+    def adopted(self, names: Sequence[str]) -> Iterator[Entry]:
+        """What the store has to keep of these users so that the last terms of the history are theirs."""
         for at in range(0, len(names), TOGETHER):
             some = list(names[at : at + TOGETHER])
-            rows = [row for row in self._store.find(some) if row is not None]
-            state = replayed(self._history, [list(self._store.releases(row)) for row in rows])
-            state = replace(state, spent=np.array([row.spent for row in rows]), ldp=np.array([row.ldp for row in rows]))
-            states = packing.pack(state, self._epoch)
-            ledger = np.array([row.id for row in rows]), some, np.array([row[1:3] for row in rows], np.int64)
-            sealed = [row.sealed for row in rows]
-            entry = Entry(*ledger, _figures(state, slice(None)), states, sealed, 0, *NO_RELEASES)
-            yield entry, _beyond(self._setting, state)
+            known = [row for row in self._store.find(some) if row is not None]
+            state = replayed(self._history, [list(self._store.releases(row)) for row in known])
+            state = replace(
+                state, spent=np.array([row.spent for row in known]), ldp=np.array([row.ldp for row in known])
+            )
+            ids, released = np.array([(row.id, row.releases) for row in known]).T
+            ledger, packed = _ledger(state, slice(None), released), packing.pack(state, self._epoch)
+            yield Entry(some, ids, ledger, packed, [row.sealed for row in known])
 
 
-def _figures(state: State, rows: Slots | slice) -> Floats:
-    account = state.account
-    return np.column_stack([state.spent[rows], account.most[rows], account.least[rows], state.ldp[rows]])
-
-
-def _beyond(setting: Terms, state: State) -> int:
-    """How many users are past what the terms promise in total: of the budget, or of a declared secret."""
-    total = setting.budget.exact_total
-    past = np.zeros(len(state), bool) if total is None else state.account.worst > total
-    for k, trackers in enumerate(() if state.trackers is None else state.trackers):
-        past[k] |= any(each.worst.worst(each.secret.sides) > each.secret.total for each in trackers.worst())
-    return int(past.sum())
+def _ledger(state: State, rows: Slots | slice, released: Ints) -> Floats:
+    """Where some users stand, as an `Entry` has it."""
+    most, least = state.account.most[rows], state.account.least[rows]
+    return np.column_stack([state.steps[rows], released, state.spent[rows], most, least, state.ldp[rows]])
 
 
 def replayed(history: Sequence[Terms], streams: Sequence[Sequence[Stored]]) -> State:
@@ -234,13 +201,10 @@ def replayed(history: Sequence[Terms], streams: Sequence[Sequence[Stored]]) -> S
     column of the kernel that it was drawn from, that of the terms it was made on, at the state that they had come to.
     """
     states = [State.start(terms, len(streams)) for terms in history]
-    for row, stored in ((row, kept[0]) for row, kept in enumerate(streams) if kept and kept[0].code == ERASED):
-        for terms, state in zip(history, states, strict=True):
-            state.put(np.array([row]), packing.returned(terms, packing.beyond(stored), stored))
     for turn in range(max(map(len, streams), default=0)):
         alike: dict[tuple[int, int], list[int]] = {}
         for row, kept in enumerate(streams):
-            if turn < len(kept) and kept[turn].code != ERASED:
+            if turn < len(kept):
                 alike.setdefault((kept[turn].model, kept[turn].skipped), []).append(row)
         for (model, gap), those in alike.items():
             at, made = np.array(those, np.intp), [streams[row][turn] for row in those]
@@ -262,11 +226,8 @@ def replayed(history: Sequence[Terms], streams: Sequence[Sequence[Stored]]) -> S
 
 
 class OutOfOrder(InputError):
-    """A sequence number that leaves others out, under the policy that refuses this.
-
-    `position` is the event's place in the call, `upcoming` the number that it had to have; `all` are the same of every
-    such event of the call, this one first.
-    """
+    """A sequence number that leaves others out: of the event at `position` in the call, which had to have the number
+    `upcoming`. `all` are the errors of every such event of the call, this one first."""
 
     def __init__(self, position: int, message: str, upcoming: int | None = None) -> None:
         super().__init__(message)
@@ -277,23 +238,11 @@ class BeyondSecrets(InputError):
     """More events of a stream than its declared secrets were promised for, or more left out than they can pass over."""
 
 
-class Fresh(NamedTuple):
-    """New events of a call: their places in it, the slots of their users, and what each gives up first (None: none)."""
-
-    at: Places
-    who: Slots
-    skips: Ints | None
-
-    def take(self, some: Places) -> Fresh:
-        """Some of them."""
-        return Fresh(self.at[some], self.who[some], None if self.skips is None else self.skips[some])
-
-
 class CallPlan(NamedTuple):
     """What to do with the events of a call, by their places in it."""
 
-    fresh: Fresh  # to be drawn, in this order
-    rounds: list[Places]  # the same by number, in rounds that hold each user once
+    fresh: Places  # to be drawn, in this order
+    skips: Ints  # of every event of the call: how many numbers before it are given up first
     old: Sequence[int] = ()  # taken in an earlier call
     again: Sequence[int] = ()  # taken, or given up, a moment ago for an earlier event of this call
 
@@ -304,24 +253,19 @@ def plan_of(users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
     Sequence numbers that are NEXT are filled in: each is the next one of its user.
 
     >>> plan = plan_of(np.array([0, 1, 0, 1]), np.array([5, 2, 6, 2]), np.array([5, 3, 5, 3]), "refuse")
-    >>> plan.fresh.at.tolist(), plan.old
+    >>> plan.fresh.tolist(), plan.old
     ([0, 2], [1, 3])
     """
-    rounds = rounds_of(users)
+    following = upcoming.copy()
+    for turn, at in enumerate(rounds(users)):
+        following[at] += turn
     if seqs.size and seqs[0] == NEXT:
-        for turn, at in enumerate(rounds):
-            seqs[at] = upcoming[at] + turn
-    elif (seqs.size > 1 or seqs[0] != upcoming[0]) and not all(
-        (seqs[at] == upcoming[at] + turn).all() for turn, at in enumerate(rounds)
-    ):
-        return _sorted_out(users, seqs, upcoming, gaps)
-    return CallPlan(Fresh(np.arange(users.size), users, None), rounds)
-
-
-def _sorted_out(users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
-    """The same where some events are not new, or leave others out."""
+        seqs[:] = following
+    skips = np.zeros(users.size, np.int64)
+    if (seqs == following).all():
+        return CallPlan(np.arange(users.size), skips)
     ahead: dict[int, int] = {}
-    fresh, skips, old, again, wrong = list[int](), list[int](), list[int](), list[int](), list[OutOfOrder]()
+    fresh, old, again, wrong = list[int](), list[int](), list[int](), list[OutOfOrder]()
     for k, (user, seq, known) in enumerate(zip(users.tolist(), seqs.tolist(), upcoming.tolist(), strict=True)):
         expected = ahead.get(user, known)
         if seq < expected:
@@ -334,53 +278,48 @@ def _sorted_out(users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPla
         else:
             ahead[user] = seq + 1
             fresh.append(k)
-            skips.append(seq - expected)
+            skips[k] = seq - expected
     if wrong:
         wrong[0].all = wrong
         raise wrong[0]
-    at = np.array(fresh, np.intp)
-    given_up = np.array(skips, np.int64) if any(skips) else None
-    return CallPlan(Fresh(at, users[at], given_up), rounds_of(users[at]), old, again)
+    return CallPlan(np.array(fresh, np.intp), skips, old, again)
 
 
-def nothing_yet(terms: Terms, seqs: Ints) -> Releases:
-    """Releases of events with these numbers before any is made."""
-    count = seqs.size
-    sent: list[tuple[Path, Ints] | None] | None = [None] * count if terms.in_batches else None
-    drawn = np.full(count, REFUSED), seqs, np.zeros(count), np.zeros(count, bool), np.full(count, np.nan)
-    return Releases(*drawn, sent, None, terms.in_blocks)
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Call:
     """Events of one call to release. The raw codes stay here and are in no repr."""
 
     setting: Terms
-    names: list[User] = field(repr=False)
+    names: list[str] = field(repr=False)
     times: Floats | None
     made: Releases
     raw: Ints | list[Ints] = field(repr=False)  # a code for each event, or the codes of each batch
+    slots: Slots = field(init=False, repr=False)  # of the user of each event, once it is played
+    skips: Ints = field(init=False, repr=False)  # and how many numbers before it are given up
 
     def play(
         self, live: Live, store: StateStore, randomness: Randomness | KeyedRandomness, gaps: Gaps
     ) -> Exception | None:
         """Make the new events, and give back those released before; why it ended early, if it did (what was drawn till
         then stands)."""
-        slots, made = live.enter(self.names), self.made
+        made, slots = self.made, live.enter(self.names)
         plan = plan_of(slots, made.seqs, live.state.steps[slots], gaps)
+        self.slots, self.skips = slots, plan.skips
         self._give_back(plan.old, store)
-        done = plan.fresh
-        failure = self._fails(done, live) or self._draw(done, plan.rounds, live, randomness)
-        if failure is not None:
-            done = done.take(np.flatnonzero(made.codes[done.at] != REFUSED))
-        if done.at.size:
-            self._keep(done, live)
+        failure = self._fails(plan.fresh, live) or self._draw(plan.fresh, live, randomness)
+        done = plan.fresh[made.codes[plan.fresh] != REFUSED]
+        if done.size:
+            times, texts = None if self.times is None else self.times[done], None
+            if made.sent is not None:
+                texts = [batch_text(self.raw[k].size, *(made.sent[k] or (None, NONE))) for k in done.tolist()]
+            columns = made.seqs[done], self.skips[done], made.codes[done], made.epsilons[done], times, texts
+            live.keep(slots[done], *columns)
         self._give_back([k for k in plan.again if made.seqs[k] < live.state.steps[slots[k]]], store)
         return failure
 
     def _give_back(self, again: Sequence[int], store: StateStore) -> None:
-        """Say of events that were taken before what became of them, as far as the store keeps it."""
-        events, made = dict[User, dict[int, int]](), self.made
+        """Say what became of events that were taken before, as far as the store keeps it."""
+        events, made = dict[str, dict[int, int]](), self.made
         for k in again:
             made.replayed[k], made.codes[k], made.epsilons[k] = True, EARLIER, np.nan
             events.setdefault(self.names[k], {})[k] = int(made.seqs[k])
@@ -391,104 +330,93 @@ class Call:
             first, count = min(wanted.values()), max(wanted.values()) - min(wanted.values()) + 1
             found = {stored.seq: stored for stored in islice(with_gaps(store.releases(row, first), first), count)}
             for k, stored in ((k, found.get(seq)) for k, seq in wanted.items()):
-                if stored is not None and stored.code != ERASED:
+                if stored is not None:
                     made.codes[k], made.epsilons[k] = stored.code, stored.epsilon
                     if made.sent is not None and stored.path is not None:
                         made.sent[k] = stored.path, np.array(stored.codes, np.int64)
 
-    def _draw(
-        self, fresh: Fresh, rounds: list[Places], live: Live, randomness: Randomness | KeyedRandomness
-    ) -> Exception | None:
+    def _draw(self, fresh: Places, live: Live, randomness: Randomness | KeyedRandomness) -> Exception | None:
         """Make the new events, in rounds, batches one by one. What fails ends it, and takes back nothing before it."""
         source = randomness.of(self.names, self.made.seqs) if isinstance(randomness, KeyedRandomness) else randomness
-        most = 1 if self.setting.in_batches else live.together
-        order = [np.arange(fresh.at.size)] if self.setting.in_batches else rounds
-        for some in order:
-            for at in range(0, some.size, most):
+        if self.setting.in_batches:
+            turns = [fresh[k : k + 1] for k in range(fresh.size)]
+        else:
+            turns = [fresh[turn] for turn in rounds(self.slots[fresh])]
+        for turn in turns:
+            for at in range(0, turn.size, live.together):
                 try:
-                    self._turn(fresh.take(some[at : at + most]), live, source)
+                    self._turn(turn[at : at + live.together], live, source)
                 except Exception as error:
                     return error
         return None
 
-    def _turn(self, some: Fresh, live: Live, source: Randomness) -> None:
-        """Make one event of each of these users; the states move first, so that what is noted is charged."""
-        at, own, noted = some.at, rows(source, some.at), self.made
-        made = live.move(some.who, lambda part: self._step(part, at, own), some.skips)
-        if noted.sent is not None:
-            noted.epsilons[at], sent = made
-            noted.codes[at] = NOTHING if sent is None else 0
-            if sent is not None:
-                noted.sent[at[0]] = sent.path, np.asarray(sent.codes, np.int64)
-                noted.leakages[at] = larger_side(sent.most, sent.least)
+    def _turn(self, at: Places, live: Live, source: Randomness) -> None:
+        """Make one event of each of these users, or a batch of one; the states move first, so that what is noted is
+        charged."""
+        noted, own, times = self.made, rows(source, at), None if self.times is None else self.times[at]
+
+        def take_step(state: State) -> tuple[Any, State]:
+            """What was made of a symbol of each user; or of a batch, after its ε."""
+            if not isinstance(self.raw, list):
+                return stream.step(self.setting, state, self.raw[at], own, times)
+            epsilons = allowance(self.setting, state, times)[0]
+            sent, after = stream.step(self.setting, state, self.raw[at[0]], own, times)
+            return (epsilons, sent), after
+
+        made = live.move(self.slots[at], take_step, self.skips[at])
+        if noted.sent is None:
+            noted.codes[at], noted.epsilons[at] = made.codes, made.epsilons
             return
-        noted.codes[at], noted.epsilons[at] = made.codes, made.epsilons
+        noted.epsilons[at], sent = made
+        noted.codes[at] = NOTHING if sent is None else 0
+        if sent is not None:
+            noted.sent[at[0]] = sent.path, np.asarray(sent.codes, np.int64)
+            noted.leakages[at] = larger_side(sent.most, sent.least)
 
-    def _step(self, state: State, at: Places, randomness: Randomness) -> tuple[Any, State]:
-        """One symbol of each of these users; or a batch of one of them, with its ε before it."""
-        setting, times = self.setting, None if self.times is None else self.times[at]
-        if isinstance(self.raw, list):
-            sent, after = stream.step(setting, state, self.raw[int(at[0])], randomness, times)
-            return (allowance(setting, state, times)[0], sent), after
-        return stream.step(setting, state, self.raw[at], randomness, times)
-
-    def _fails(self, fresh: Fresh, live: Live) -> InputError | None:
+    def _fails(self, fresh: Places, live: Live) -> InputError | None:
         """What is wrong with the new events, before any of them is drawn: their times, or how many they are."""
         try:
-            if fresh.at.size and self.setting.timed:
-                self._check_times(fresh, live)
-            if fresh.at.size and self.setting.trackers is not None:
-                self._check_room(fresh, live)
+            if fresh.size:
+                self._check_room(fresh, self._check_times(fresh, live), live)
         except InputError as error:
             if error.position is not None:
-                error.position = int(fresh.at[error.position])
+                error.position = int(fresh[error.position])
             return error
         return None
 
-    def _check_times(self, fresh: Fresh, live: Live) -> None:
-        """Refuse times that go back, and new events that do not lie in their slots, the first of a stream and later."""
-        times, seqs = None if self.times is None else self.times[fresh.at], self.made.seqs[fresh.at]
-        self.setting.budget.check_times(fresh.who, times, live.state.window.take(fresh.who).latest)
-        if not self.setting.clocked or times is None:
-            return
-        if fresh.skips is not None and ((fresh.skips == seqs) & (seqs > 0)).any():
+    def _check_times(self, fresh: Places, live: Live) -> Ints | None:
+        """Refuse times that go back, and new events that do not lie in their slots; where secrets follow the clock, the
+        slots in which their streams began."""
+        if self.times is None:
+            return None
+        who, seqs, times = self.slots[fresh], self.made.seqs[fresh], self.times[fresh]
+        self.setting.budget.check_times(who, times, live.state.window.take(who).latest)
+        if not self.setting.clocked:
+            return None
+        if ((self.skips[fresh] == seqs) & (seqs > 0)).any():
             raise InputError("secrets that follow the clock need the first event of each stream; send it first")
-        stream.check_slots(self._first_slots(fresh, live), seqs, self.setting.slots.numbers(times))
+        slots = self.setting.slots.numbers(times)
+        _, first, whose = np.unique(who, return_index=True, return_inverse=True)
+        begun = np.where(live.state.steps[who] > 0, live.state.first[who], (slots - seqs)[first][whose])
+        stream.check_slots(begun, seqs, slots)
+        return begun
 
-    def _first_slots(self, fresh: Fresh, live: Live) -> Ints:
-        """The slot of time in which the stream of each new event began, or begins with the first of them."""
-        assert self.times is not None
-        here = self.setting.slots.numbers(self.times[fresh.at]) - self.made.seqs[fresh.at]
-        _, first, whose = np.unique(fresh.who, return_index=True, return_inverse=True)
-        return np.where(live.state.steps[fresh.who] > 0, live.state.first[fresh.who], here[first][whose])
-
-    def _check_room(self, fresh: Fresh, live: Live) -> None:
+    def _check_room(self, fresh: Places, slots: Ints | None, live: Live) -> None:
         """Refuse more events of a user than declared secrets were promised for, or more left out than they can pass."""
-        skips, begun = fresh.skips, [self.setting.trackers]
-        if skips is not None and skips.max() > MOST_WATCHED:
+        skips, begun = self.skips[fresh], [self.setting.trackers]
+        if self.setting.trackers is not None and skips.max() > MOST_WATCHED:
             raise BeyondSecrets(
                 f"an event leaves {skips.max()} others out, and with declared secrets at most {MOST_WATCHED} can be "
                 "given up at once; send the missing events, or check the numbers"
             )
-        if self.setting.clocked:  # whole days are promised, of which the first one has begun
-            begun = [self.setting.trackers_from(slot) for slot in np.unique(self._first_slots(fresh, live)).tolist()]
+        if slots is not None:  # whole days are promised, of which the first one has begun
+            begun = [self.setting.trackers_from(slot) for slot in np.unique(slots).tolist()]
         limits = {each.limit: each.beyond for each in begun if each is not None and each.limit is not None}
         if not limits:
             return
-        who, place = np.unique(fresh.who, return_inverse=True)
-        more = np.bincount(place) if skips is None else np.bincount(place, 1 + skips)
-        if (live.state.steps[who] + more > min(limits)).any():
+        who, place = np.unique(self.slots[fresh], return_inverse=True)
+        if (live.state.steps[who] + np.bincount(place, 1 + skips) > min(limits)).any():
             raise BeyondSecrets(
                 f"a declared secret was promised for streams of at most {min(limits)} events, and a user has more; "
                 f"{limits[min(limits)]}"
             )
-
-    def _keep(self, done: Fresh, live: Live) -> None:
-        """Have the store keep these events."""
-        made, at, texts = self.made, done.at, None
-        if made.sent is not None:
-            sent = [made.sent[k] or (None, np.zeros(0, np.int64)) for k in at.tolist()]
-            texts = [batch_text(self.raw[k].size, *each) for k, each in zip(at.tolist(), sent, strict=True)]
-        skips = np.zeros(at.size, np.int64) if done.skips is None else done.skips
-        times = None if self.times is None else self.times[at]
-        live.keep(done.who, made.seqs[at], skips, made.codes[at], made.epsilons[at], times, texts)

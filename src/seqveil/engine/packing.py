@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqveil.core.errors import DataError, InputError
-from seqveil.core.kernel import UNIT, Floats, Ints
-from seqveil.core.randomness import User, user_name
+from seqveil.core.kernel import Floats, Ints
 from seqveil.core.secrets import SecretTrackers
 from seqveil.core.secrets.account import TrackedUsers
-from seqveil.engine.budget import Window
-from seqveil.engine.store import Damaged, Stored, UserRow
+from seqveil.engine.store import Damaged, UserRow
 from seqveil.engine.stream import Private, State, Terms
 
 if TYPE_CHECKING:
@@ -76,34 +74,6 @@ def unpack(setting: Terms, rows: Sequence[UserRow]) -> State:
 def epoch_of(salt: bytes) -> float:
     """The epoch of a store as a number: blocks that were begun in another have lost their bits."""
     return float(int.from_bytes(blake2b(salt, digest_size=6, person=b"seqveil-epoch").digest(), "little"))
-
-
-def latest(state: bytes) -> float | None:
-    """When the latest event was that a window budget counts, as the window counts time; None where none is kept."""
-    looks = int(np.frombuffer(state[:8], "<f8")[0]) if state else 0
-    found = np.frombuffer(state[8 + 8 * looks : 8 + 16 * looks], "<f8").max(initial=-np.inf)
-    return float(found) if np.isfinite(found) else None
-
-
-def beyond(erased: Stored) -> UserRow:
-    """The ledger of someone who was erased, where another model was adopted since: their LDP level bounds what the
-    releases disclosed under any model."""
-    most = erased.epsilon * (1 + (erased.seq + 5) * UNIT)  # whichever way its sum was rounded
-    return UserRow(0, erased.seq + 1, 0, 0.0, most, 0.0 - most, erased.epsilon, b"", erased=True)
-
-
-def returned(setting: Terms, row: UserRow, erased: Stored | None) -> State:
-    """The state of someone who comes back after being erased: a new stream, whose account goes on with the old one's.
-
-    A window budget counts as much as it allows, at the time of the latest event.
-    """
-    start = State.start(setting)
-    if setting.budget.per_window is not None and erased is not None and erased.time is not None:
-        window = Window(np.array([[setting.budget.per_window]]), np.array([[erased.time]]))
-        start = replace(start, window=window)
-    account = replace(start.account, most=np.array([row.most]), least=np.array([row.least])).restarted(setting.model)
-    spent, steps, ldp = np.array([row.spent]), np.array([row.events], np.int64), np.array([row.ldp])
-    return replace(start, spent=spent, steps=steps, ldp=ldp, account=account)
 
 
 def account_numbers(trackers: SecretTrackers) -> Floats:
@@ -175,12 +145,12 @@ class Sealing:
     def __init__(self, key: bytes, salt: bytes) -> None:
         self._key = blake2b(salt, key=key, digest_size=32, person=b"seqveil-sealed").digest()
 
-    def close(self, user: User, step: int, memory: Ints) -> bytes:
+    def close(self, user: str, step: int, memory: Ints) -> bytes:
         """What is private of a user after so many events, encrypted."""
         nonce = os.urandom(NONCE)
         return nonce + self._cipher(user).encrypt(nonce, memory.astype("<i8").tobytes(), b"%d" % step)
 
-    def open(self, user: User, step: int, sealed: bytes) -> Ints:
+    def open(self, user: str, step: int, sealed: bytes) -> Ints:
         """What `close` sealed; refused where any of it, or what it was sealed for, is another."""
         cipher = self._cipher(user)
         from cryptography.exceptions import InvalidTag
@@ -195,7 +165,7 @@ class Sealing:
             ) from None
         return np.frombuffer(plain, "<i8").astype(np.int64)
 
-    def _cipher(self, user: User) -> AESGCM:
+    def _cipher(self, user: str) -> AESGCM:
         try:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         except ImportError:
@@ -204,4 +174,4 @@ class Sealing:
                 "pip install -e '.[state]'"
             ) from None
         # a key for each user: random nonces of 96 bits are then never drawn often enough to meet
-        return AESGCM(blake2b(user_name(user).encode(), key=self._key, digest_size=32).digest())
+        return AESGCM(blake2b(user.encode(), key=self._key, digest_size=32).digest())

@@ -1,8 +1,6 @@
 """What is promised about a stream, as one frozen object: the only thing besides a model that a release needs.
 
-A policy is checked when it is made, and against a model when it meets one. What goes together is decided in one table
-(`conflicts`). What it means for a model are its terms (`Policy.on`), which side files, state files, checkpoints and
-answers of the service have as plain values (`Terms.to_dict`, `saved_terms`).
+What goes together is decided in one table (`conflicts`). What a policy means for a model are its terms (`Policy.on`).
 """
 
 from __future__ import annotations
@@ -41,23 +39,14 @@ OTHER_MODEL = "the model is not the one the release was made with; name the mode
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """Everything public about a stream's release but the releases themselves; `Policy.on` makes it.
-
-    Parameters:
-        model: how such streams usually run.
-        policy: what is promised.
-        mechanism: the one that the policy chooses for the model.
-        epsilon: of every release, on average; infinite where nothing is promised about the whole sequence.
-        distortion: the cost of a wrong release, over the model's alphabet.
-        observers: further models under which declared secrets are kept as well.
-    """
+    """Everything public about a stream's release but the releases themselves; `Policy.on` makes it."""
 
     model: MarkovModel
     policy: Policy
-    mechanism: Mechanism | BatchMechanism
-    epsilon: float
-    distortion: Distortion
-    observers: tuple[MarkovModel, ...] = ()
+    mechanism: Mechanism | BatchMechanism  # the one that the policy chooses for the model
+    epsilon: float  # of every release, on average; infinite where nothing is promised about the whole sequence
+    distortion: Distortion  # over the model's alphabet
+    observers: tuple[MarkovModel, ...] = ()  # further models under which declared secrets are kept as well
 
     budget: Budget = field(init=False)  # what may be spent, and what happens when it is gone
     batch: int = field(init=False)  # how many symbols are released at a time
@@ -90,14 +79,6 @@ class Terms:
     def rule(self) -> BlockRule:
         """How blocks are released: their cells follow from model, ε, length and distortion, and are found once."""
         return block_rule(self.model, self.epsilon, self.policy.block, self.distortion)
-
-    def check_secrets(self) -> None:
-        """Refuse secrets that cannot be kept, before anything is drawn."""
-        if self.trackers is None:  # made here, it refuses models of observers that do not go together
-            return
-        for model, secret in itertools.product((self.model, *self.observers), self.secrets):
-            ahead(model, secret).check_countable()
-        self.trackers.check_room()
 
     @property
     def slots(self) -> Slots:
@@ -165,28 +146,28 @@ class Terms:
         binary = all(ahead(self.model, secret).values == 2 for secret in self.secrets)
         return binary and self.distortion.is_hamming and not self.withhold and self.unbounded and not self.observers
 
-    def to_dict(self, costs: bool = False) -> dict[str, object]:
-        """The terms as plain values, models by their fingerprints: all that a receiver needs besides the model.
-
-        `costs` adds a digest of the distortion, which the name of one that the caller made does not say.
-        """
+    def to_dict(self) -> dict[str, object]:
+        """The terms as plain values, models by their fingerprints: all that a receiver needs besides the model."""
         chosen = {
             "mechanism": self.mechanism.name,
             "epsilon": None if self.unbounded else self.epsilon,
             "distortion": self.distortion.name,
             "observers": [observer.fingerprint for observer in self.observers],
         }
-        found = {"model": self.model.fingerprint, **self.policy.plain, **chosen}
+        found = {"model": self.model.fingerprint, **self.policy.to_dict(), **chosen}
         if self.clocked:
             found["slots"] = self.slots.to_json()
         if self.in_blocks:
             found["cells"] = fingerprint(self.rule)
-        return found | {"costs": _digest(self.distortion)} if costs else found
+        return found
 
     @cached_property
     def signature(self) -> str:
         """The terms as one line of text, which differs wherever two release differently."""
-        return json.dumps(self.to_dict(costs=True), sort_keys=True)
+        costs = hashlib.sha256()  # of a distortion that the caller made, whose name does not say what it is
+        for part in self.distortion.defining:
+            costs.update(b"-" if part is None else np.ascontiguousarray(part, "<f8").tobytes())
+        return json.dumps(self.to_dict() | {"costs": costs.hexdigest()}, sort_keys=True)
 
 
 def refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], name: str, instead: str) -> None:
@@ -199,13 +180,6 @@ def refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], name: str, i
         raise InputError(
             f"{name} was begun with another {' and '.join(named)}; use the policy of its first run, or {instead}"
         )
-
-
-def _digest(distortion: Distortion) -> str:
-    costs = hashlib.sha256()
-    for part in distortion.defining:
-        costs.update(b"-" if part is None else np.ascontiguousarray(part, "<f8").tobytes())
-    return costs.hexdigest()
 
 
 Observer = MarkovModel | str
@@ -274,14 +248,10 @@ class Policy:
         return self.epsilon if self.epsilon is not None else self.budget.epsilon
 
     def on(self, model: MarkovModel) -> Terms:
-        """What the policy means for this model, checked against it."""
-        met = self.__dict__.get("_met")
-        if met is None or met.model is not model:
-            met = self._meet(model)
-            object.__setattr__(self, "_met", met)
-        return met
-
-    def _meet(self, model: MarkovModel) -> Terms:
+        """What the policy means for this model, checked against it before anything is drawn."""
+        met: Terms | None = self.__dict__.get("_met")
+        if met is not None and met.model is model:
+            return met
         if not isinstance(model, MarkovModel):
             raise InputError(f"expected a MarkovModel, as fit gives it; got {type(model).__name__}")
         usual, chosen, rate = self.distortion == HAMMING.name, self.found, self.rate
@@ -293,7 +263,11 @@ class Policy:
             chosen = chosen if chosen.for_model is None else replace(chosen, build=chosen.for_model(model))
         _check_rate(rate, chosen)
         made = Terms(model, self, chosen, math.inf if rate is None else rate, costs, self.loaded_observers())
-        made.check_secrets()
+        if made.trackers is not None:  # made here, it refuses models of observers that do not go together
+            for each, secret in itertools.product((model, *made.observers), made.secrets):
+                ahead(each, secret).check_countable()
+            made.trackers.check_room()
+        object.__setattr__(self, "_met", made)
         return made
 
     def loaded_observers(self) -> tuple[MarkovModel, ...]:
@@ -313,11 +287,11 @@ class Policy:
             kept.append("a release is the truth or nothing")
         if not self.found.sound:
             return (*kept, f'nothing: "{self.found.name}" is not sound ({self.found.guarantee})')
-        return (*kept, NO_BOUND) if self.rate is None else (*kept, *self.bounds(isinstance(self.found, BatchMechanism)))
+        return (*kept, NO_BOUND) if self.rate is None else (*kept, *self.bounds(self.rate))
 
-    def bounds(self, in_batches: bool) -> list[str]:
+    def bounds(self, rate: float) -> list[str]:
         """What is promised about the whole sequence, in parts of a sentence: of one release, then of several."""
-        rate, budget = self.rate or 0.0, self.budget
+        budget, in_batches = self.budget, isinstance(self.found, BatchMechanism)
         what, many = ("batch", "batches") if in_batches else ("release", "releases")
         size = f" of {self.batch} events" if in_batches else ""
         if self.block > 1:
@@ -346,9 +320,13 @@ class Policy:
     def __str__(self) -> str:
         return "\n".join(self.sentences)
 
-    @cached_property
-    def plain(self) -> dict[str, Any]:
-        """The policy as plain values, objects by their names; for `Terms`, which add what these stand for."""
+    def to_dict(self) -> dict[str, Any]:
+        """The policy as plain values, without what is left at its default; `from_dict` gives it back, but for objects,
+        which go by their names.
+
+        >>> Policy(epsilon=5.0, batch=5, budget=20.0).to_dict()
+        {'epsilon': 5.0, 'batch': 5, 'budget': {'total': 20.0}}
+        """
         found = {
             each.name: getattr(self, each.name) for each in fields(self) if getattr(self, each.name) != each.default
         }
@@ -357,25 +335,11 @@ class Policy:
                 found[name] = getattr(found[name], "name", found[name])
         if "budget" in found:
             found["budget"] = self.budget.to_dict()
-        if "secrets" in found:
-            del found["secrets"]
+        if "observers" in found:
+            found["observers"] = [each if isinstance(each, str) else each.fingerprint for each in self.observers]
+        if found.pop("secrets", ()):
             found["secret"] = [secret.to_dict() for secret in self.secrets]
         return found
-
-    def to_dict(self) -> dict[str, Any]:
-        """The policy as plain values, without what is left at its default; `from_dict` gives it back.
-
-        >>> Policy(epsilon=5.0, batch=5, budget=20.0).to_dict()
-        {'epsilon': 5.0, 'batch': 5, 'budget': {'total': 20.0}}
-        """
-        named = {"mechanism": self.mechanism or "", "distortion": self.distortion}
-        strange = next((name for name, value in named.items() if not isinstance(value, str)), None)
-        if strange is not None or any(isinstance(each, MarkovModel) for each in self.observers):
-            raise InputError(
-                f"expected a policy to be saved to name its {strange or 'observers'}, got an object; use a registered "
-                "name, or the path of a model file"
-            )
-        return self.plain | ({"observers": list(self.observers)} if self.observers else {})
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Policy:
@@ -403,6 +367,17 @@ class Policy:
         epsilon = 1.0
         budget = { total = 3.0 }
         """
+        named: dict[str, Sequence[object]] = {
+            "mechanism": [self.mechanism or ""],
+            "distortion": [self.distortion],
+            "observers": self.observers,
+        }
+        for name, values in named.items():
+            if not all(isinstance(each, str) for each in values):
+                raise InputError(
+                    f"expected a policy to be saved to name its {name}, got an object; use a registered name, or the "
+                    "path of a model file"
+                )
         lines = self.to_dict()
         parts = [("", lines), *(("\n[[secret]]\n", table) for table in lines.pop("secret", ()))]
         text = [head + "".join(f"{name} = {_toml(value)}\n" for name, value in part.items()) for head, part in parts]
@@ -459,9 +434,11 @@ def policy_of(given: Policy | None, shorthand: Mapping[str, Any]) -> Policy:
         return Policy(**shorthand)
     if not isinstance(given, Policy):
         number = isinstance(given, int | float | np.number)
-        hint = f"; for ε write epsilon={given:g}" if number else ""
-        hint = f'; for a mechanism write mechanism="{given}", with epsilon=' if isinstance(given, str) else hint
-        raise InputError(f"expected a Policy{hint or f', got {type(given).__name__}'}")
+        raise InputError(
+            f"expected a Policy; for ε write epsilon={given:g}"
+            if number
+            else f"expected a Policy, got {type(given).__name__}; write mechanism=… for the name of one"
+        )
     if shorthand:
         raise InputError(
             f"expected a Policy or its fields, got both; put {', '.join(sorted(shorthand))} into the Policy"
@@ -581,24 +558,15 @@ def conflicts(p: Policy) -> Iterator[str]:
         )
     if p.block > LONGEST:
         yield f"expected a block of at most {LONGEST} events, got more; use shorter ones, whose ε add up"
-    if blocks and p.budget.over is not None:
-        yield (
-            "a budget over so many releases chooses the ε of each, and a block has one for all its events; give epsilon"
-        )
     if not kept and (p.withhold or p.observers or p.side_information is not None):
         yield "withhold, observers and side_information say how declared secrets are kept; pass secrets with them"
-    if p.withhold and p.side_information:
+    if p.withhold and (p.side_information or p.epsilon is not None):
         yield (
-            "the truth or nothing (withhold=True) adds nothing for somebody who knows the event; leave "
-            "side_information out"
+            "the truth or nothing (withhold=True) takes no epsilon, at which the truth alone is not sound, and no "
+            "side_information, for it adds nothing for somebody who knows the event; leave them out"
         )
-    if p.withhold and p.epsilon is not None:
-        yield (
-            "the truth or nothing (withhold=True) cannot be sound at an epsilon as well, for the truth alone is "
-            "released; leave one of them out"
-        )
-    if p.epsilon is not None and p.budget.over is not None:
-        yield "a budget over so many releases chooses epsilon; leave out epsilon, or the budget's over"
+    if p.budget.over is not None and (blocks or p.epsilon is not None):
+        yield "a budget over so many releases chooses the epsilon of each; leave out epsilon and block, or its over"
     if p.batch > 1 and not isinstance(p.found, BatchMechanism):
         yield f'"{name}" releases one symbol at a time; for batches use one of {", ".join(mechanisms.batched())}'
     if p.budget.limited and not p.found.sound:

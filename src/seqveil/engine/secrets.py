@@ -73,32 +73,19 @@ def dial_of(setting: Terms, forgot: bool = False) -> Dial:
     return Dial(setting.model.n, rows, setting.side_information)
 
 
-def _pick_one(asked: Asked, user: int, made: GuardingTable, begins: int) -> int:
-    """The place of a user's release among the outputs of a table, in which the user's rows begin there."""
-    if asked.truths.size:
-        return made.pick(begins + int(asked.truths[user]), int(asked.randomness[user]))
-    code = int(asked.given[user])
-    place = np.flatnonzero(made.outputs == (WITHHELD if code == NOTHING else code))
-    if not place.size:
-        raise DataError(OTHER_SECRETS)
-    return int(place[0])
-
-
 def release_each(
-    setting: Terms, trackers: NDArray[np.object_], asked: Asked, lost: NDArray[np.bool_] | None, memory: Ints | None
+    setting: Terms, trackers: NDArray[np.object_], asked: Asked, memory: Ints | None
 ) -> tuple[Ints, Ints, NDArray[np.object_], Ints | None]:
     """The release of each user where declared secrets are kept, its column Q(y|x, m) (B, Z), the accounts after it, and
     what is remembered of the raw streams then (`Private.memory`; an observer has none).
 
-    Every table is checked before anything is drawn from it. Of whom nothing is remembered is public (`lost`).
+    Every table is checked before anything is drawn from it.
     """
     n, width = setting.model.n, setting.model.n * dial_of(setting).rows
     codes, columns = np.empty(len(trackers), np.int64), np.empty((len(trackers), width), np.int64)
     after, memory = np.empty(len(trackers), object), None if memory is None else memory.copy()
     tables: dict[tuple[int, int, bool], GuardingTable] = {}  # those who stand alike have the same
     for places, users in together(trackers):
-        if setting.remembered and lost is not None:
-            users = users.forgetting(lost[places])
         for forgot in np.unique(users.forgot >= 0).tolist():
             rows = np.flatnonzero((users.forgot >= 0) == forgot)
             some, at = users if rows.size == len(users) else users.take(rows), places[rows]
@@ -110,18 +97,25 @@ def release_each(
             if setting.in_closed_form:
                 here = asked.take(at)
                 drawn = (begins + here.truths, here.randomness, None) if here.truths.size else (None, None, here.given)
-                status, codes[at], made = released(some, dial, *drawn)
+                status, codes[at], found = released(some, dial, *drawn)
                 if (here.given < 0).any() or (status == IMPOSSIBLE).any():
                     raise DataError(OTHER_SECRETS)
-                columns[at], left = np.tile(made, width // made.shape[1]), np.flatnonzero(status == LEFT)
+                columns[at], left = np.tile(found, width // found.shape[1]), np.flatnonzero(status == LEFT)
             for k in left.tolist():
                 each, user = trackers[at[k]], int(at[k])
                 key = id(each.users), each.row, forgot
                 if key not in tables:
                     tables[key] = _table(setting, some.take([k]), dial)
-                place = _pick_one(asked, user, tables[key], int(begins[k]))
-                found = tables[key].column(place)
-                codes[user], columns[user] = tables[key].outputs[place], np.tile(found, width // found.size)
+                made = tables[key]
+                if asked.truths.size:
+                    place = made.pick(int(begins[k] + asked.truths[user]), int(asked.randomness[user]))
+                else:
+                    code = WITHHELD if asked.given[user] == NOTHING else asked.given[user]
+                    if code not in made.outputs:
+                        raise DataError(OTHER_SECRETS)
+                    place = int(np.flatnonzero(made.outputs == code)[0])
+                found = made.column(place)
+                codes[user], columns[user] = made.outputs[place], np.tile(found, width // found.size)
         after[places] = users.observe(columns[places]).each()
     return codes, columns, after, memory
 
@@ -167,7 +161,6 @@ class SecretTotal:
     epsilon: float | None  # what was promised; None where nothing was
     users: int
     log_odds_worst: float  # bounds |log B| (on one side log B) of every user, in every window, at any time
-    log_odds_last: float  # the largest |log B| that any stream ended with, in the window of its last event
     lowest: float
     highest: float
     without_window: int = 0  # streams that end before their first window is over
@@ -205,27 +198,20 @@ def totals(
 
     `promised` is the ε that the mechanism keeps each secret within; None where it keeps none, so that it is measured.
     """
-    users, most, counts = 0, np.zeros((len(secrets), 4)), np.zeros((len(secrets), 2), np.int64)
+    users, most, counts = 0, np.zeros((len(secrets), 3)), np.zeros((len(secrets), 2), np.int64)
     for each in accounts:
         if each is None:
             continue
         users += 1
         counts += [(tracker.in_first_window, tracker.in_later_window) for tracker in each.rows[0]]
         for row in each.rows:
-            found = ((one.worst, one.secret.sides, abs(one.log_odds)) for one in row)
-            seen = [(worst.worst(sides), last, -worst.lowest, worst.highest) for worst, sides, last in found]
-            most = np.maximum(most, seen)
-    return [
-        SecretTotal(
-            secret.name, _sentence(secret, epsilon, worst), epsilon, users, worst, last, 0.0 - low, high, *ended
-        )
-        for secret, epsilon, (worst, last, low, high), ended in zip(
-            secrets, promised, most.tolist(), counts.tolist(), strict=True
-        )
-    ]
-
-
-def _sentence(secret: Secret, promised: float | None, most: float) -> str:
-    if promised is not None:
-        return replace(secret, epsilon=promised).sentence
-    return words.measured(secret, None if secret.epsilon is None else most <= secret.epsilon)
+            found = ((one.worst, one.secret.sides) for one in row)
+            most = np.maximum(most, [(worst.worst(sides), -worst.lowest, worst.highest) for worst, sides in found])
+    made, figures = [], zip(secrets, promised, most.tolist(), counts.tolist(), strict=True)
+    for secret, epsilon, (worst, low, high), ended in figures:
+        if epsilon is None:
+            said = words.measured(secret, None if secret.epsilon is None else worst <= secret.epsilon)
+        else:
+            said = replace(secret, epsilon=epsilon).sentence
+        made.append(SecretTotal(secret.name, said, epsilon, users, worst, 0.0 - low, high, *ended))
+    return made

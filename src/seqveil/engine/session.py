@@ -15,9 +15,9 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import randomness
 from seqveil.core.secrets import SecretTrackers
 from seqveil.core.times import Time, seconds
-from seqveil.core.words import ASKED, cell_text, html_page, moved, percent, percent_up
+from seqveil.core.words import ASKED, moved, percent, percent_up
 from seqveil.engine import stream
-from seqveil.engine.policy import Policy, Terms, policy_of
+from seqveil.engine.policy import Policy, policy_of
 from seqveil.engine.secrets import guarded_table
 from seqveil.engine.store import Account, UserRow
 
@@ -28,13 +28,7 @@ class Session:
     *Guarantee*: with a sound mechanism each release moves an observer's belief about the whole sequence by a factor in
     [e^-ε, e^ε], where the observer knows the model and all releases; without trusting the model, T releases are
     2Tε-LDP. `leakage` is the exact figure for the stream as realised and never passes the budget. Threads may share a
-    session: one release is made at a time, and each is charged.
-
-    Parameters:
-        model: how such streams usually run.
-        policy: what is promised.
-        seed: for research only: a seeded session is marked not private.
-        shorthand: the fields of a `Policy` in place of one: `Session(model, epsilon=1.0)`.
+    session: one release is made at a time, and each is charged. A seeded one is for research, and marked not private.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> session = Session(model, epsilon=1.0, seed=1)
@@ -54,33 +48,19 @@ class Session:
     def __init__(
         self, model: MarkovModel, policy: Policy | None = None, *, seed: int | None = None, **shorthand: Any
     ) -> None:
-        self._setting = policy_of(policy, shorthand).on(model)
-        self._state = stream.State.start(self._setting)
-        self._randomness = randomness(seed)
+        self.policy = policy_of(policy, shorthand)
+        self.setting = self.policy.on(model)  # the mechanism and all else that is fixed for the stream
+        self._state, self._randomness = stream.State.start(self.setting), randomness(seed)
+        self.private = self._randomness.private  # False for a seeded session: anyone with the seed can undo it
         self._released = 0
         self._paths: list[tuple[int, ...] | None] = []
         self._lock = threading.RLock()  # around whatever reads or moves the state
 
     @property
-    def policy(self) -> Policy:
-        """What is promised."""
-        return self._setting.policy
-
-    @property
-    def setting(self) -> Terms:
-        """What the policy means for the model: the mechanism and all else that is fixed for the stream."""
-        return self._setting
-
-    @property
-    def private(self) -> bool:
-        """False for a seeded session: anyone with the seed can undo it."""
-        return self._randomness.private
-
-    @property
     def belief(self) -> Floats:
         """What an observer of the releases believes about the next symbol, before it is released."""
         with self._lock:
-            distribution = filtering.symbols(self._setting.model, self._state.states)[0].copy()
+            distribution = filtering.symbols(self.setting.model, self._state.states)[0].copy()
         distribution.flags.writeable = False
         return distribution
 
@@ -93,62 +73,58 @@ class Session:
 
     @property
     def leakage(self) -> float:
-        """Leakage (SIL) of the releases so far, both sides, rounded up: exact, but an upper bound for batches and where
-        kernels remember beside an ε."""
+        """Leakage (SIL) of the releases so far, both sides; for batches, and secrets beside an ε, an upper bound."""
         with self._lock:
             return float(self._state.account.worst[0])
 
     @property
     def paths(self) -> list[tuple[int, ...] | None]:
-        """What was published of each batch so far (None: nothing): all that a receiver needs besides the setting."""
+        """What was published of each batch so far (None: nothing)."""
         with self._lock:
             return list(self._paths)
 
     def kernel(self, time: Time | None = None) -> Kernel:
         """The kernel of the next release: it depends on the model and the releases so far, never on raw data."""
-        if self._setting.in_blocks:
+        if self.setting.in_blocks:
             raise InputError("a release in a block follows the block's hidden bit, so it has no kernel of its own")
         stamp = None if time is None else seconds([time])
         with self._lock:
-            state = stream.located(self._setting, self._state, stamp)
+            state = stream.located(self.setting, self._state, stamp)
             if state.trackers is not None:
-                stack = guarded_table(self._setting, state.trackers[0]).by_symbol()
+                stack = guarded_table(self.setting, state.trackers[0]).by_symbol()
             else:
-                epsilons, _ = stream.allowance(self._setting, state, stamp)
-                beliefs = filtering.symbols(self._setting.model, state.states)
-                stack = stream.kernels(self._setting, beliefs, float(epsilons[0]))
-        return stack.one(0, self._setting.model.alphabet)
+                epsilons, _ = stream.allowance(self.setting, state, stamp)
+                beliefs = filtering.symbols(self.setting.model, state.states)
+                stack = stream.kernels(self.setting, beliefs, float(epsilons[0]))
+        return stack.one(0, self.setting.model.alphabet)
 
     def release(self, symbol: Any, time: Time | None = None) -> Any:
         """The released symbol; None where the budget is spent and its policy is "stop", or where it is withheld."""
-        if self._setting.batch > 1:
-            raise InputError(f"this session releases batches of {self._setting.batch}; use release_batch")
-        made = self._made([self._setting.model.alphabet.encode_one(symbol)], time)
+        if self.setting.batch > 1:
+            raise InputError(f"this session releases batches of {self.setting.batch}; use release_batch")
+        made = self._made([self.setting.model.alphabet.encode_one(symbol)], time)
         return None if made is None else made[0]
 
     def release_batch(self, symbols: Sequence[Any], time: Time | None = None) -> list[Any] | None:
-        """The reproduction of a batch of `batch` symbols, the best estimate that follows from the published path
-        (`paths`); None where the budget is spent and the policy "stop".
-
-        A shorter batch costs as much, and its length is public: let it be the last of the stream.
-        """
-        if not 1 <= len(symbols) <= self._setting.batch:
+        """The reproduction of a batch, the best estimate that follows from the published path (`paths`); None where the
+        budget is spent and the policy "stop". A shorter batch costs as much, and its length is public."""
+        if not 1 <= len(symbols) <= self.setting.batch:
             raise InputError(
-                f"expected a batch of {self._setting.batch} symbols, or a shorter one at the end of a stream; got "
+                f"expected a batch of {self.setting.batch} symbols, or a shorter one at the end of a stream; got "
                 f"{len(symbols)}"
             )
-        return self._made(self._setting.model.alphabet.encode(symbols), time)
+        return self._made(self.setting.model.alphabet.encode(symbols), time)
 
     def _made(self, codes: Sequence[int] | Ints, time: Time | None) -> list[Any] | None:
         """The values that these symbols, one or a batch, are released as; None where nothing is."""
         raw, stamp = np.asarray(codes, np.int64), None if time is None else seconds([time])
         with self._lock:
-            made, self._state = stream.step(self._setting, self._state, raw, self._randomness, stamp)
-            if self._setting.in_batches:
+            made, self._state = stream.step(self.setting, self._state, raw, self._randomness, stamp)
+            if self.setting.in_batches:
                 self._paths.append(None if made is None else made.path)
             released = [] if made is None else [code for code in made.codes.tolist() if code >= 0]
             self._released += len(released)
-        return list(map(self._setting.model.alphabet.decode_one, released)) or None
+        return list(map(self.setting.model.alphabet.decode_one, released)) or None
 
     @property
     def account(self) -> Account:
@@ -157,17 +133,16 @@ class Session:
             state, released, trackers = self._state, self._released, self.trackers
         sides = float(state.account.most[0]), float(state.account.least[0])
         row = UserRow(0, int(state.steps[0]), released, float(state.spent[0]), *sides, float(state.ldp[0]), b"")
-        return Account.of(self._setting, None, row, self.private, trackers)
+        return Account.of(self.setting, None, row, self.private, trackers)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Refuses `copy` and `pickle`: two of one stream would release it twice, and each count its own releases."""
         raise InputError("a session cannot be copied, as each copy would count its own releases alone; make a new one")
 
     def __repr__(self) -> str:
-        setting, kept = self._setting, len(self._setting.secrets)
+        setting, account, kept = self.setting, self.account, len(self.setting.secrets)
         bound = setting.whole_sequence or f"ε={setting.epsilon:g}"
         secrets = "" if not kept else f"{kept} secret{'s' if kept > 1 else ''}, "
-        account = self.account
         becomes = "became" if setting.whole_sequence else "becomes at most"
         after = percent_up(moved(ASKED, account.risk.log_odds))
         return (
@@ -175,30 +150,3 @@ class Session:
             f"a suspicion of {percent(ASKED)} {becomes} {after}, {account.releases} released, "
             f"leakage {account.leakage:.4g})"
         )
-
-    def _repr_html_(self) -> str:
-        """The account of the stream, and never a symbol that went into it or came out of it."""
-        setting, account = self._setting, self.account
-        what, total = f"batch of {setting.batch}" if setting.in_batches else "release", setting.budget.exact_total
-        leakage, up, down = map(cell_text, (account.leakage, account.most, account.least))
-        lines = [
-            ("mechanism", setting.mechanism.name),
-            (f"ε a {what}", cell_text(setting.epsilon)),
-            *(("promised", sentence) for sentence in setting.policy.sentences),
-            ("symbols released", str(account.releases)),
-            *(("means", sentence) for sentence in account.sentences),
-            ("exact leakage", f"{leakage} (up {up}, down {down})"),
-            ("by composition, Σε", cell_text(account.epsilon_spent)),
-            ("without trust in the model", f"{cell_text(account.ldp)}-LDP"),
-        ]
-        trackers = [] if self.trackers is None else self.trackers.rows[0]
-        for place, (secret, tracker) in enumerate(zip(account.secrets, trackers, strict=True), 1):
-            unfinished = tracker.in_first_window or tracker.in_later_window
-            lowest, highest, odds = map(cell_text, (secret.lowest, secret.highest, secret.log_odds))
-            within = "; inside a window, about which nothing is promised before it is over" * unfinished
-            said = f"{secret.name}: log odds {odds}, between {lowest} and {highest} so far{within}"
-            lines.append((f"secret {place}", said))
-        lines.append(("randomness", "operating system" if account.private else "seeded: not private"))
-        if total is not None:
-            lines.append(("budget", f"{cell_text(total)}, of which {cell_text(account.budget_left)} left"))
-        return html_page("Session", lines)

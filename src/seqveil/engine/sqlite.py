@@ -12,7 +12,7 @@ from __future__ import annotations
 import marshal
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -22,15 +22,12 @@ import numpy as np
 
 from seqveil.core.errors import DataError
 from seqveil.core.kernel import Ints
-from seqveil.core.randomness import User
 from seqveil.engine.store import (
     NEW,
     SALT_BYTES,
     Accounts,
     Damaged,
     Entry,
-    Position,
-    StoreBusy,
     Stored,
     StoreError,
     UserRow,
@@ -44,9 +41,7 @@ Hasher = Callable[[str], bytes]
 APPLICATION, VERSION = 0x5E91E11, 1
 WAL_PAGES = 16_384  # 64 MB between checkpoints: a page that changes often is copied once
 PATIENCE = 5.0  # seconds to wait for whoever opens or closes the file
-TOGETHER = 500  # users that one statement asks for
 SALT, EPOCH, SETTING = "salt", "epoch", "setting"  # names of facts
-BUSY = "another process has this state file open; wait for it to end, or use another file, whose ledger begins at zero"
 
 TABLES = {
     # the name is text, or the hashed name of someone who was erased
@@ -71,7 +66,6 @@ PRAGMAS = (
 )
 CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"  # says 0 where all of the -wal is in the file
 WRITTEN = "PRAGMA data_version"  # is another one once somebody else has written
-NAME = "UPDATE users SET name = ?, hash = ? WHERE id = ?"
 NEW_USER = "INSERT INTO users VALUES (?, ?, ?, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, x'', NULL, 0)"
 LEDGER = (
     "UPDATE users SET last = coalesce(?, last), events = ?, releases = ?, spent = ?, most = ?, least = ?, ldp = ?,"
@@ -97,15 +91,6 @@ LOST = (
     " WHERE NOT EXISTS (SELECT 1 FROM users WHERE name = one.name AND +id = one.id)"
     " AND NOT EXISTS (SELECT 1 FROM users WHERE hash = one.hash AND +id = one.id)"
 )
-MAY_NOT = "it may not be written to, so nothing was written; check its permissions"
-REASONS = {
-    sqlite3.SQLITE_FULL: "the disk is full, so nothing was written; free some space and try again",
-    sqlite3.SQLITE_IOERR: "the disk cannot be written or read, so nothing was written; look at the disk and try again",
-    sqlite3.SQLITE_READONLY: MAY_NOT,
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened, so nothing was written; check the path",
-    sqlite3.SQLITE_BUSY: BUSY,
-    sqlite3.SQLITE_LOCKED: BUSY,
-}
 # SQLITE_ERROR is said of statements that do not fit the tables, and all of ours do
 DAMAGE = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT)
 
@@ -135,11 +120,8 @@ def damaged_file(name: str) -> StoreError:
 
 def is_damage(error: Exception) -> bool:
     """Whether what SQLite says is about the content of the file."""
-    return _code(error) in DAMAGE or isinstance(error, UnicodeDecodeError)  # of a message that quotes a damaged table
-
-
-def _code(error: Exception) -> int:
-    return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    return code in DAMAGE or isinstance(error, UnicodeDecodeError)  # of a message that quotes a damaged table
 
 
 @contextmanager
@@ -150,8 +132,9 @@ def disclosed(name: str) -> Iterator[None]:
     except (sqlite3.Error, UnicodeDecodeError) as error:
         if is_damage(error):
             raise damaged_file(name) from None
-        reason = REASONS.get(_code(error), f"{type(error).__name__}, so nothing was written; check the file")
-        raise (StoreBusy if reason is BUSY else StoreError)(f"{name}: {reason}") from None
+        raise StoreError(
+            f"{name}: nothing was written ({error}); look at the disk, the path and its permissions, and try again"
+        ) from None
 
 
 def connect(path: FilePath) -> sqlite3.Connection:
@@ -172,19 +155,14 @@ def size_of(path: FilePath) -> int:
 
 
 def _tables(sql: sqlite3.Connection, name: str) -> dict[str, str]:
-    """The tables of a state file; none where nothing was ever written. Refuses what is no state file, one of another
-    version, and one whose tables are not as they were made."""
+    """The tables of a state file; none where nothing was ever written. Refuses what is no state file, and
+    one whose tables are not as they were made."""
     application, version = (sql.execute(f"PRAGMA {each}").fetchone()[0] for each in ("application_id", "user_version"))
     tables = dict(sql.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall())
     if not (application or version or tables):
         return tables
-    if application != APPLICATION:
-        raise DataError(f"{name}: is not a state file of seqveil, or its head is damaged; name another file")
-    if version != VERSION:
-        raise DataError(
-            f"{name}: is a state file of version {version}, and this seqveil reads version {VERSION}; use the seqveil "
-            "that wrote it"
-        )
+    if (application, version) != (APPLICATION, VERSION):
+        raise DataError(f"{name}: is not a state file of this seqveil, or its head is damaged; name another file")
     if tables != TABLES:
         raise damaged_file(name)
     return tables
@@ -210,7 +188,7 @@ class SqliteRecords:
     def __init__(self, sql: sqlite3.Connection, name: str, hasher: Hasher | None = None) -> None:
         self.sql, self.name, self.hasher = sql, name, hasher
 
-    def damaged(self, user: int, names: Sequence[User] = ()) -> Damaged:
+    def damaged(self, user: int, names: Sequence[str] = ()) -> Damaged:
         """What to say of a user whose records are not what was written."""
         return Damaged(
             f"{self.name}: the records of user number {user} are damaged, so nothing of this user is released; all "
@@ -227,24 +205,20 @@ class SqliteRecords:
             raise damaged_file(self.name)
         return facts
 
-    def find(self, names: Sequence[User]) -> list[UserRow | None]:
+    def find(self, names: Sequence[str]) -> list[UserRow | None]:
         """Where these users stand, also those of whom only the ledger is left; None for a new one."""
-        keys: dict[str | bytes, str] = {str(name): str(name) for name in names}
-        if self.hasher is not None:
-            keys |= {self.hasher(name): name for name in list(keys.values())}
-        found: dict[str, UserRow] = {}
-        for place, column in ((1, "name"), (2, "hash")):
-            left = {key if place == 1 else name_hash(key): name for key, name in keys.items() if name not in found}
-            for at in range(0, len(left), TOGETHER):
-                part = list(left)[at : at + TOGETHER]
-                asked = f"SELECT * FROM users WHERE {column} IN ({', '.join('?' * len(part))})"
-                for columns in self.sql.execute(asked, part):
-                    row = checked(columns)
-                    if row is None:
-                        raise self.damaged(columns[0], [left.get(columns[place], "")])
-                    if columns[1] in keys:  # else a damaged index has found somebody else
-                        found[keys[columns[1]]] = row
-        return [found.get(str(name)) for name in names]
+        return [self._find(name, name) or (self.hasher and self._find(name, self.hasher(name))) for name in names]
+
+    def _find(self, name: str, key: str | bytes) -> UserRow | None:
+        """The row of a user that stands under this key, by either index."""
+        found = None
+        for columns in self.sql.execute("SELECT * FROM users WHERE name = ? OR hash = ?", (key, name_hash(key))):
+            row = checked(columns)
+            if row is None:
+                raise self.damaged(columns[0], [name])
+            if columns[1] == key:  # else a damaged index has found somebody else
+                found = row
+        return found
 
     def users(self) -> Iterator[tuple[int, str | bytes, UserRow | None]]:
         """Id, name and row of users in the order they came; None for a damaged row, bytes as name of who was erased."""
@@ -253,18 +227,17 @@ class SqliteRecords:
 
     def everyone(self) -> Accounts:
         """The accounts of all users who were not erased, in the order they came."""
-        found: dict[User, UserRow] = {}
+        found: dict[str, UserRow] = {}
         for user, name, row in self.users():
             if row is None:
                 raise self.damaged(user, [str(name)])
             if not row.erased:
                 found[str(name)] = row
-        counts = np.array([row[1:3] for row in found.values()], np.int64).reshape(-1, 2)
-        return Accounts.of(list(found), counts, np.array([row[3:7] for row in found.values()]).reshape(-1, 4))
+        return Accounts.of(list(found), np.array([row[1:7] for row in found.values()]).reshape(-1, 6))
 
     def releases(self, row: UserRow, since: int = 0) -> Iterator[Stored]:
-        """The user's releases from `since` on; one with the code ERASED stands for all that were there before."""
-        if since >= row.events:
+        """The user's releases from `since` on."""
+        if since >= row.events or row.erased:
             return
         try:
             chain = self.sql.execute(CHAIN, (row.id, since)).fetchall()
@@ -295,7 +268,10 @@ def _locked(path: str, name: str) -> int:
         held = os.stat(f"{path}-lock").st_ino == os.fstat(file).st_ino  # else it was taken away: a lock on nothing
     if not held:
         os.close(file)
-        raise StoreBusy(f"{name}: {BUSY}")
+        raise StoreError(
+            f"{name}: another process has this state file open; wait for it to end, or use another file, whose ledger "
+            "begins at zero"
+        )
     return file
 
 
@@ -326,7 +302,7 @@ class SqliteStore(SqliteRecords):
                 "back, or move that away to begin a ledger at zero"
             )
         if os.path.exists(path) and not os.access(path, os.W_OK):  # before anything is written beside it
-            raise StoreError(f"{self.name}: {MAY_NOT}")
+            raise StoreError(f"{self.name}: it may not be written to, so nothing was written; check its permissions")
         if os.path.exists(path) and os.stat(path).st_nlink > 1:
             raise StoreError(
                 f"{self.name}: has a second name (a hard link), by which another process could draw what this one "
@@ -391,9 +367,7 @@ class SqliteStore(SqliteRecords):
                 raise
 
     def close(self) -> None:
-        """Copy the -wal into the file and close it; others may then open it."""
-        with suppress(sqlite3.Error):
-            self.sql.execute(CHECKPOINT).fetchall()
+        """Close the file, and have SQLite copy the -wal into it; others may then open it."""
         self.sql.close()
         self._unlock()
 
@@ -417,41 +391,33 @@ class SqliteStore(SqliteRecords):
 
     def append(self, entry: Entry) -> Ints:
         """Write the releases, and the rows of the users they are of, those of new ones behind all others."""
-        names, ids = list(map(str, entry.names)), entry.ids.copy()
+        names, ids = entry.names, entry.ids.copy()
         new = np.flatnonzero(ids == NEW)
         if new.size:
             (last,) = self.sql.execute("SELECT coalesce(max(id), 0) FROM users").fetchone()
             ids[new] = np.arange(last + 1, last + 1 + new.size)
             self.sql.executemany(NEW_USER, [(int(ids[k]), names[k], name_hash(names[k])) for k in new.tolist()])
-        latest, users = self.link(entry.columns(ids)), ids.tolist()
+        (end,) = self.sql.execute("SELECT coalesce(max(id), 0) FROM releases").fetchone()
+        releases, latest = [], dict[int, int]()  # each with the place of the one of the same user before it
+        for place, columns in enumerate(entry.columns(ids), end + 1):
+            user = columns[0]
+            releases.append((place, latest.get(user), user, *columns, checksum(columns)))
+            latest[user] = place
+        self.sql.executemany(RELEASE, releases)
         rows = [
             (latest.get(user), *row, checksum((user, name, *row)), user)
-            for user, name, row in zip(users, names, entry.rows, strict=True)
+            for user, name, row in zip(ids.tolist(), names, entry.rows, strict=True)
         ]
         if self.sql.executemany(LEDGER, rows).rowcount != len(rows):
             raise damaged_file(self.name)
-        if self.hasher is not None:  # who was erased and has come back is known by name again
-            known = [(name, name_hash(name), user) for user, name in zip(users, names, strict=True)]
-            self.sql.executemany(f"{NAME} AND typeof(name) = 'blob'", known)
         return ids
 
-    def rewrite(self, name: str | bytes, row: UserRow) -> None:
-        """Have the row of a user say this, under this name."""
-        user, *ledger, _ = row
-        self.sql.execute(NAME, (name, name_hash(name), user))
-        self.sql.execute(LEDGER, (None, *ledger, checksum((user, name, *ledger)), user))
-
-    def link(self, releases: Iterable[tuple[Any, ...]]) -> dict[int, int]:
-        """Write releases behind all others, each with the place of the one of the same user before it; the places of
-        the users' latest ones."""
-        (end,) = self.sql.execute("SELECT coalesce(max(id), 0) FROM releases").fetchone()
-        rows, latest = [], dict[int, int]()
-        for place, columns in enumerate(releases, end + 1):
-            user = columns[0]
-            rows.append((place, latest.get(user), user, *columns, checksum(columns)))
-            latest[user] = place
-        self.sql.executemany(RELEASE, rows)
-        return latest
+    def forget(self, row: UserRow, hashed: bytes) -> int:
+        """Keep nothing of a user but the ledger, under a hash of the name; how many releases were there."""
+        ledger = *row[1:7], b"", None
+        self.sql.execute("UPDATE users SET name = ?, hash = ? WHERE id = ?", (hashed, name_hash(hashed), row.id))
+        self.sql.execute(LEDGER, (0, *ledger, checksum((row.id, hashed, *ledger)), row.id))
+        return self.sql.execute("DELETE FROM releases WHERE user = ?", (row.id,)).rowcount
 
     def fact(self, name: str) -> Any:
         """What the file says of itself under this name."""
@@ -461,22 +427,16 @@ class SqliteStore(SqliteRecords):
             raise damaged_file(self.name)
         return None if row is None else row[0]
 
-    def set_facts(self, facts: Mapping[str, Position | None]) -> None:
+    def set_facts(self, facts: Mapping[str, Any]) -> None:
         """Have the file say this of itself, and no longer what is None."""
-        for name, value in facts.items():
-            if value is None:
-                self.sql.execute("DELETE FROM facts WHERE name = ?", (name,))
-            else:
-                own = checksum((name, value))
-                self.sql.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?)", (name, value, own))
+        self.sql.executemany("DELETE FROM facts WHERE name = ?", [(name,) for name in facts])
+        kept = [(*fact, checksum(fact)) for fact in facts.items() if fact[1] is not None]
+        self.sql.executemany("INSERT INTO facts VALUES (?, ?, ?)", kept)
 
     @property
     def salt(self) -> bytes:
         """Of this file and its present epoch alone."""
-        salt, epoch = self.fact(SALT), self.fact(EPOCH)
-        if salt is None or epoch is None:
-            raise damaged_file(self.name)
-        return f"{salt} {epoch}".encode()
+        return f"{self.fact(SALT)} {self.fact(EPOCH)}".encode()
 
     def settle_epoch(self) -> None:
         """Go on with the epoch of the file, unless there is none or it was begun in another place: then this is a copy,

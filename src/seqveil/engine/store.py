@@ -1,7 +1,5 @@
-"""What was released and the accounts of it, and where the users of `Streams` are kept between calls.
-
-Three stores are there: memory, whose methods all have, an SQLite file (`engine.sqlite`), and Spark's state store. None
-is given a raw symbol; what a mechanism must remember of them comes sealed (`packing.Sealing`), or not at all.
+"""What was released and the accounts of it, and where the users of `Streams` are kept: memory, whose methods all stores
+have. None is given a raw symbol; what a mechanism must remember of them comes sealed (`packing.Sealing`), or never.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ import numpy as np
 from seqveil.core.errors import InputError, SeqveilError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import larger_side
-from seqveil.core.randomness import User
 from seqveil.core.words import DisclosedSecret, Risk
 from seqveil.engine.blocks import HELD
 from seqveil.engine.stream import REFUSED, Mask
@@ -89,18 +86,14 @@ class Releases:
 
 @dataclass(frozen=True)
 class Release:
-    """One release; public. `status` is "released", "withheld" (the budget is spent, or a declared secret needs it) or
-    "given-up" (a later event came first); "erased" (it was released before, and the state file no longer has it).
-
-    `value` holds a single symbol; `values` and `path` a batch.
-    """
+    """One release; public."""
 
     user: str
     seq: int
-    status: str
+    status: str  # "released"; "withheld" by a budget or secret; "given-up" for a later one
     epsilon: float | None  # None where nothing is promised about the whole sequence
-    value: Any = None
-    values: tuple[Any, ...] | None = None
+    value: Any = None  # of a single symbol
+    values: tuple[Any, ...] | None = None  # of a batch, with its path
     path: tuple[int, ...] | None = None
     events: int = 1
     time: float | None = None
@@ -142,7 +135,7 @@ class SecretAccount:
 class Account:
     """What one user's releases have disclosed so far, exactly, and what is left. Leakage is in nats."""
 
-    user: User | None  # None for a session, which has one user alone
+    user: str | None  # None for a session, which has one user alone
     events: int  # so many so far, which is the sequence number that comes next
     releases: int
     leakage: float
@@ -166,7 +159,7 @@ class Account:
 
     @classmethod
     def of(
-        cls, terms: Terms, user: User | None, figures: UserRow, private: bool, trackers: SecretTrackers | None
+        cls, terms: Terms, user: str | None, figures: UserRow, private: bool, trackers: SecretTrackers | None
     ) -> Account:
         """The account of a user from the figures of the stream, and the filters of its declared secrets."""
         leakage = max(figures.most, -figures.least, 0.0)
@@ -179,7 +172,7 @@ class Account:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The same in words: of every declared secret, of the whole stream, and of the total over many releases."""
+        """The same in words."""
         return (*self.risk.sentences, *([f"all releases together are {self.composed}"] if self.composed else []))
 
     @property
@@ -192,7 +185,7 @@ class Account:
 class Accounts:
     """The accounts of all users, in the order they came: a column for each figure of an `Account`."""
 
-    users: list[Any]  # in memory anything hashable may be one
+    users: list[str]
     events: Ints
     releases: Ints
     epsilon_spent: Floats
@@ -201,9 +194,10 @@ class Accounts:
     ldp: Floats
 
     @classmethod
-    def of(cls, users: list[Any], counts: Ints, figures: Floats) -> Accounts:
-        """From the events and releases (B, 2) of these users, and their Σε, both sides of the leakage and LDP level."""
-        return cls(users, *counts.T.copy(), *figures.T.copy())
+    def of(cls, users: list[str], ledger: Floats) -> Accounts:
+        """From where these users stand, as an `Entry` has it."""
+        events, releases = ledger[:, :2].astype(np.int64).T
+        return cls(users, events, releases, *ledger[:, 2:].T.copy())
 
     @property
     def leakage(self) -> Floats:
@@ -220,23 +214,18 @@ def left_of(total: float | None, leakage: float) -> float | None:
 
 
 StateStore: TypeAlias = "Memory | SqliteStore"
-Position = str | bytes | int
+Position = str | int
 SALT_BYTES = 32
+NONE = np.zeros(0, np.int64)
 NEW = -1  # the id of a user whom a store does not have yet
 GAP = -2  # the code of an event whose place was given up, because a later one came first
-ERASED = -9  # the code of what stands for all releases of a user who was erased
 POSITION = "position "  # before a source, in the name of the fact that has its position
 LATEST = ":latest:"  # between a bridge and a user, in the name of the position that has the time of the latest event
 NUMBERS = ":numbers"  # after a bridge, in the name of a position that has the number of an event, as {"WHAT/USER": 7}
-MOST_POSITION = 1 << 20  # bytes of a position: enough for what says how far a source was read
 
 
 class StoreError(SeqveilError):
     """The state file cannot be used or written now; what was committed before stands, nothing else happened."""
-
-
-class StoreBusy(StoreError):
-    """Another process has the state file open."""
 
 
 class NoSuchUser(StoreError):
@@ -244,26 +233,18 @@ class NoSuchUser(StoreError):
 
 
 class Damaged(StoreError):
-    """Records of some users in the state file are not what was written; nothing of these users is released.
+    """Records of some users are not what was written, of whom nothing is released: those that the call named."""
 
-    `users` are their names, as far as the call named them.
-    """
-
-    def __init__(self, message: str, users: Sequence[User] = ()) -> None:
+    def __init__(self, message: str, users: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.users = tuple(users)
 
 
-class NoLongerKept(StoreError):
-    """Releases that were asked for were erased; `kept` is the number of the first one left."""
-
-    def __init__(self, name: str, kept: int) -> None:
-        super().__init__(f"{name}: releases before number {kept} of this user were erased; ask from {kept} on")
-        self.kept = kept
-
-
 class Erased(Damaged):
-    """A user who was erased, and whose account cannot go on without what was erased with it."""
+    """Users who were erased, of whom nothing more is released."""
+
+    def __init__(self, users: Sequence[str]) -> None:
+        super().__init__("a user was erased, so nothing more is released of this user; all others go on", users)
 
 
 class Stored(NamedTuple):
@@ -309,9 +290,8 @@ def batch_text(events: int, path: Path | None, codes: Sequence[int] | Ints) -> s
 def with_gaps(kept: Iterable[Stored], first: int) -> Iterator[Stored]:
     """Releases in order from number `first` on, and in place of each number left out that it was given up."""
     for stored in kept:
-        if stored.code != ERASED:
-            given_up = range(max(first, stored.seq - stored.skipped), stored.seq)
-            yield from (Stored(seq, GAP, 0.0, None, None, ()) for seq in given_up)
+        given_up = range(max(first, stored.seq - stored.skipped), stored.seq)
+        yield from (Stored(seq, GAP, 0.0, None, None, ()) for seq in given_up)
         yield stored
 
 
@@ -333,20 +313,19 @@ class UserRow(NamedTuple):
 class Entry(NamedTuple):
     """What a call left of the users it touched, and the releases it made, those of a user in order."""
 
-    ids: Ints  # (K,) the users touched, in the order they came; NEW for those whom the store does not have yet
-    names: list[User]
-    counts: Ints  # (K, 2) their events and releases so far
-    figures: Floats  # (K, 4) Σε, both sides of the leakage, the LDP level
+    names: list[str]
+    ids: Ints  # (K,) NEW for those whom the store does not have yet
+    ledger: Floats  # (K, 6) their events and releases so far, Σε, both sides of the leakage, the LDP level
     states: bytes  # K states of one size; nothing where the store does not want them
     sealed: list[bytes | None] | None  # the private part of each, sealed; None where there is none
-    model: int  # which of the models of the store the releases were drawn with
-    owners: Ints  # (E,) whose each release is: a place among the users touched
-    seqs: Ints
-    skips: Ints  # how many events before each were given up
-    codes: Ints
-    epsilons: Floats
-    times: Floats | None
-    batches: list[str] | None  # as `batch_text` writes them; None for single symbols
+    model: int = 0  # which of the models of the store the releases were drawn with
+    owners: Ints = NONE  # (E,) whose each release is: a place among the users touched
+    seqs: Ints = NONE
+    skips: Ints = NONE  # how many events before each were given up
+    codes: Ints = NONE
+    epsilons: Floats = np.zeros(0)
+    times: Floats | None = None
+    batches: list[str] | None = None  # as `batch_text` writes them; None for single symbols
 
     def columns(self, ids: Ints) -> Iterator[tuple[Any, ...]]:
         """The releases one by one: the id of whose each is, and what `Stored.of` makes one of."""
@@ -361,40 +340,31 @@ class Entry(NamedTuple):
     @property
     def rows(self) -> Iterator[tuple[Any, ...]]:
         """Where each user touched stands now: what a `UserRow` has, from `events` up to `sealed`."""
-        count = self.ids.size
+        count = len(self.names)
         size, sealed = len(self.states) // max(1, count), self.sealed or [None] * count
         states = [self.states[k * size : (k + 1) * size] for k in range(count)]
-        figures = (self.figures + 0.0).T.tolist()  # no negative zero, which SQLite does not know
-        return zip(*self.counts.T.tolist(), *figures, states, sealed, strict=True)
+        counts, figures = self.ledger[:, :2].astype(np.int64), self.ledger[:, 2:] + 0.0  # SQLite knows no negative zero
+        return zip(*counts.T.tolist(), *figures.T.tolist(), states, sealed, strict=True)
 
 
 def checked_positions(positions: Mapping[str, Position]) -> dict[str, Position]:
     """The positions as they will be kept, or a refusal of what a store could not give back the same."""
     found = dict(positions) if isinstance(positions, Mapping) else {0: 0}
     if not all(type(source) is str and _fits(source) and _fits(position) for source, position in found.items()):
-        raise InputError("expected positions by source, each text, bytes or a 64-bit whole number")
+        raise InputError("expected positions by source, each text or a 64-bit whole number")
     return found
 
 
 def _fits(value: object) -> bool:
-    # no kind but these exactly: a truth value, say, would come back as a number, whose checksum is another
-    if type(value) is int:
+    if type(value) is int:  # exactly: a truth value would come back as a number, whose checksum is another
         return -(2**63) <= value < 2**63
-    try:
-        content = value.encode() if type(value) is str else value
-    except UnicodeEncodeError:
-        return False
-    return type(content) is bytes and len(content) <= MOST_POSITION
+    return type(value) is str and value.encode(errors="replace").decode() == value
 
 
 class Memory:
-    """A state store in memory, for as long as the process runs; all users stay live beside it.
+    """A state store in memory; every method of a store but `fact` is called inside `transaction`.
 
-    Every method of a store but `fact` is called inside `transaction`.
-
-    Parameters:
-        releases: whether they are kept. Without them an event that comes a second time is not drawn again, and what it
-            was released as cannot be known.
+    Without `releases` an event that comes a second time is not drawn again, and what it was released as is not known.
     """
 
     name = "memory"  # for error messages
@@ -404,37 +374,31 @@ class Memory:
     def __init__(self, releases: bool = True) -> None:
         # whether releases are kept; random bytes of this state alone, which keyed randomness is mixed with
         self.keeps_releases, self.salt = releases, os.urandom(SALT_BYTES)
-        self._index: dict[User, int] = {}
-        self._counts, self._figures = np.zeros((0, 2), np.int64), np.zeros((0, 4))
+        self._index, self._ledger = dict[str, int](), np.zeros((0, 6))
         self._calls: list[tuple[Entry, Ints]] = []  # the latest ones, whose releases are not sorted by user yet
         self._disclosed: dict[int, list[Stored]] = {}  # those before
-        self._facts: dict[str, Position | None] = {}
+        self._facts: dict[str, Any] = {}
 
     def transaction(self) -> AbstractContextManager[None]:
         """All of the block is kept when it ends, or, if it fails, nothing that `append` has not got."""
         return nullcontext()
 
-    def find(self, names: Sequence[User]) -> list[UserRow | None]:
+    def find(self, names: Sequence[str]) -> list[UserRow | None]:
         """Where these users stand; None for a new one."""
         return [None if (k := self._index.get(name)) is None else self._row(k) for name in names]
 
     def _row(self, user: int) -> UserRow:
-        return UserRow(*[user, *self._counts[user].tolist(), *self._figures[user].tolist(), b""])
+        events, releases, *figures = self._ledger[user].tolist()
+        return UserRow(*[user, int(events), int(releases), *figures, b""])
 
     def append(self, entry: Entry) -> Ints:
-        """Keep what a call left; the ids of its users. Someone who was erased is then known by name again."""
-        ids, new = entry.ids, np.flatnonzero(entry.ids == NEW)
-        if new.size:
-            ids, first = ids.copy(), len(self._index)
-            ids[new] = np.arange(first, first + new.size)
-            self._index.update((entry.names[k], int(ids[k])) for k in new.tolist())
-        if len(self._index) > len(self._counts):
-            size = max(len(self._index), 2 * len(self._counts))
-            self._counts, self._figures = (
-                np.concatenate([kept, np.zeros((size - len(kept), kept.shape[1]), kept.dtype)])
-                for kept in (self._counts, self._figures)
-            )
-        self._counts[ids], self._figures[ids] = entry.counts, entry.figures
+        """Keep what a call left; the ids of its users."""
+        ids, new = entry.ids.copy(), np.flatnonzero(entry.ids == NEW)
+        ids[new] = np.arange(len(self._index), len(self._index) + new.size)
+        self._index.update((entry.names[k], int(ids[k])) for k in new.tolist())
+        if len(self._index) > len(self._ledger):
+            self._ledger = np.concatenate([self._ledger, np.zeros((len(self._index), 6))])
+        self._ledger[ids] = entry.ledger
         if self.keeps_releases and entry.owners.size:
             self._calls.append((entry, ids))
         return ids
@@ -450,16 +414,20 @@ class Memory:
         found = self._disclosed.get(row.id, [])
         yield from found[bisect_left(found, since, key=lambda stored: stored.seq) :]
 
+    def users(self) -> Iterator[tuple[int, str | bytes, UserRow | None]]:
+        """Id, name and row of users in the order they came; of a damaged row None, of who was erased bytes as name."""
+        for name, user in self._index.items():
+            yield user, name, self._row(user)
+
     def everyone(self) -> Accounts:
-        """The accounts of all users, in the order they came."""
-        users = len(self._index)
-        return Accounts.of(list(self._index), self._counts[:users], self._figures[:users])
+        """The accounts of all users who were not erased, in the order they came."""
+        return Accounts.of(list(self._index), self._ledger[: len(self._index)])
 
     def fact(self, name: str) -> Any:
         """What the store says of itself under this name, positions of sources (POSITION) included; None: nothing."""
         return self._facts.get(name)
 
-    def set_facts(self, facts: Mapping[str, Position | None]) -> None:
+    def set_facts(self, facts: Mapping[str, Any]) -> None:
         """Have the store say this of itself, and no longer what is None."""
         self._facts.update(facts)
 

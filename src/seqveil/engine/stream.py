@@ -34,8 +34,6 @@ from seqveil.engine.secrets import histories, joint_beliefs, release_each, state
 
 TIMELESS_SECRETS = "secrets that follow the clock (during, windows of a day) need the time of each event; pass time=…"
 REFUSED = -3  # of an event that was not taken, because its call ended before
-LOST = -1  # in `Private.memory`: nothing is remembered of the raw stream
-FEW = 64  # events of a call that are looked at one by one before they are sorted
 
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
@@ -51,7 +49,7 @@ class Private(ByUser):
     """
 
     bits: Mask | None = None  # (B,) of the running blocks: whether real
-    memory: Ints | None = None  # (B, J) state of the raw stream in the automaton of each remembered secret, or LOST
+    memory: Ints | None = None  # (B, J) state of the raw stream in the automaton of each remembered secret
 
     @classmethod
     def start(cls, setting: Terms, users: int = 1) -> Private:
@@ -71,7 +69,7 @@ class Private(ByUser):
 class State(ByUser):
     """State of B streams, one row a user: what the releases so far imply, and what is private of them."""
 
-    window: Window  # first, as a packed state has it (`packing.latest`)
+    window: Window
     states: Floats  # (B, S) distribution of the next state of the chain, as `core.filtering` keeps it
     steps: Ints  # (B,) events so far, released or not
     spent: Floats  # (B,) Σ of the ε used: what basic composition charges
@@ -125,29 +123,15 @@ class State(ByUser):
         """
         if rows.size == len(self) and (rows == np.arange(rows.size)).all():
             return act(self)
-        check_rows(rows, len(self))
         made, after = act(self.take(rows))
         self.put(rows, after)
         return made, self
 
 
-def check_rows(rows: Rows, users: int) -> None:
-    """Refuse rows that are not there, and those named twice; one counted from the end would be a second name."""
-    if rows.size == 1 and rows.dtype.kind in "iu" and 0 <= rows[0] < users:  # the usual case of a call of one event
-        return
-    ordered = np.sort(rows)  # some eight times as fast as looking for the different ones
-    if rows.size and (rows.dtype.kind not in "iu" or ordered[0] < 0 or ordered[-1] >= users):
-        raise InputError(f"expected rows 0..{users - 1}; make room for more first")
-    if (ordered[1:] == ordered[:-1]).any():
-        raise InputError("expected each user at most once in a call; release a user's events one after another")
-
-
 def rounds(users: Rows) -> list[Rows]:
     """Positions of a chunk's events in rounds that hold each user once, in the order of the events."""
-    if not users.size:
-        return []
-    if users.size <= FEW and len(set(users.tolist())) == users.size:  # as in most small calls: nothing to sort
-        return [np.arange(users.size)]
+    if users.size < 2:
+        return [np.arange(1)] * users.size
     order = np.argsort(users, kind="stable")
     ordered = users[order]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
@@ -207,31 +191,31 @@ def step(
     """
     if setting.in_batches or setting.in_blocks:
         return _own(setting).step(setting, state, codes, randomness, times)
-    known, raw = located(setting, state, times), raw_codes(codes, setting.model.n, state.steps.size)
+    known, raw = located(setting, state, times), gate(codes, setting.model.n, state.steps.size)
     memory = state.private.memory
     if memory is None:
-        drawn_for, lost = hidden(setting, state.states, raw, randomness), np.ones(len(state), bool)
+        drawn_for = hidden(setting, state.states, raw, randomness)
     else:
         drawn_for, memory = _hidden_histories(known, raw, randomness)
-        lost = (memory == LOST).any(1)
-    return _advance(setting, known, Asked(drawn_for, randomness.draw(raw.size)), times, lost, memory)
+    return _advance(setting, known, Asked(drawn_for, randomness.draw(raw.size)), times, memory)
 
 
 def observe(
-    setting: Terms, state: State, codes: Ints, times: Floats | None = None, epsilons: Floats | None = None,
-    forgot: Mask | None = None,
-) -> tuple[Any, State]:  # fmt: skip
+    setting: Terms, state: State, codes: Ints, times: Floats | None = None, epsilons: Floats | None = None
+) -> tuple[Any, State]:
     """The same step as an observer sees it: the release is given, and nothing private is needed or moved.
 
     Where declared secrets are kept no budget ends, so NOTHING is what was WITHHELD. `epsilons` are those of the record,
     where it is at hand: what was used whatever the budget says, and where blocks begin; else they follow from the
-    budget. `forgot` says of whom nothing was remembered from this event on, as the record of the release does.
+    budget.
     """
     if setting.in_blocks:
         return _own(setting).observe(setting, state, codes, times, epsilons)
-    known, given = located(setting, state, times), released_codes(setting, codes, len(state))
+    also = (NOTHING, WITHHELD) if setting.guards else (NOTHING,)
+    known, given = located(setting, state, times), gate(codes, setting.model.n, len(state), also, DataError)
+    given = np.where(given == WITHHELD, NOTHING, given)
     used = None if epsilons is None else (epsilons, given == NOTHING)
-    return _advance(setting, known, Asked(given=given), times, forgot, None, used)
+    return _advance(setting, known, Asked(given=given), times, None, used)
 
 
 def _own(setting: Terms) -> Any:
@@ -274,11 +258,10 @@ def check_slots(first: Ints, seqs: Ints, slots: Ints) -> None:
 
 
 def _advance(
-    setting: Terms, state: State, asked: Asked, times: Floats | None, lost: Mask | None, memory: Ints | None,
+    setting: Terms, state: State, asked: Asked, times: Floats | None, memory: Ints | None,
     used: tuple[Floats, Mask] | None = None,
 ) -> tuple[Released, State]:  # fmt: skip
-    """One step from `state`. `used` is what `allowance` was, where that is known; `lost` says of whom nothing is
-    remembered."""
+    """One step from `state`. `used` is what `allowance` was, where that is known."""
     took_step(state.steps.size)
     epsilons, gone = allowance(setting, state, times) if used is None else used
     beliefs = filtering.symbols(setting.model, state.states)
@@ -287,7 +270,7 @@ def _advance(
     trackers = None
     if setting.guards:
         assert state.trackers is not None
-        codes, wide, trackers, memory = release_each(setting, state.trackers, asked, lost, memory)
+        codes, wide, trackers, memory = release_each(setting, state.trackers, asked, memory)
     else:
         codes, wide = _within_budget(setting, beliefs, epsilons, gone, asked)
     weights, after = take_in(setting, state, wide, epsilons, times, trackers)
@@ -297,8 +280,8 @@ def _advance(
 
 
 def skipped(setting: Terms, state: State, events: int = 1) -> State:
-    """The state after events that nobody read or released: the belief moves on, nothing is charged, and what kernels
-    remember of the raw stream is lost."""
+    """The state after events that nobody read or released: the belief moves on, nothing is charged, and kernels go by
+    symbol alone from there on, for nobody knows what to remember."""
     if setting.in_blocks:
         moved: State = _own(setting).passed(setting, state, events)
         return moved
@@ -307,17 +290,13 @@ def skipped(setting: Terms, state: State, events: int = 1) -> State:
     if trackers is not None:  # as a release that says the same whatever the truth is
         for _ in range(events):
             trackers = observed(trackers, np.ones((len(state), setting.model.n), np.int64), bool(setting.remembered))
-    private = state.private
-    if private.memory is not None:
-        private = replace(private, memory=np.full_like(private.memory, LOST))
-    return replace(
-        state, states=states, steps=state.steps + events, account=account, trackers=trackers, private=private
-    )
+    return replace(state, states=states, steps=state.steps + events, account=account, trackers=trackers)
 
 
 def gate(
-    codes: Any, n: int, count: int | None = None, also: tuple[int, ...] = (), problem: type[InputError] = InputError
-) -> Ints:
+    codes: Any, n: int, count: int | None = None, also: tuple[int, ...] = (UNKNOWN,),
+    problem: type[InputError] = InputError,
+) -> Ints:  # fmt: skip
     """The codes as every path takes them: whole numbers 0..n-1, or one of `also`, in `count` places. Compiled code
     checks no bounds, and sees nothing but what passes here."""
     given = np.asarray(codes)
@@ -325,28 +304,13 @@ def gate(
     if not whole or (count is not None and given.size != count):
         many = "" if count is None else f"{count} "
         raise problem(f"expected {many}codes as whole numbers, got {given.dtype} of shape {given.shape}; encode first")
-    if given.size == 1 and 0 <= given[0] < n:  # one symbol, as of a session: quicker without looking for extremes
-        return given.astype(np.int64, copy=False)
-    if given.size and not (given.min() >= 0 and given.max() < n):
-        wrong = ((given < 0) & ~np.isin(given, also)) | (given >= n)
-        if wrong.any():
-            place = int(wrong.argmax())
-            raise problem(
-                f"event {place}: expected codes, whole numbers 0..{n - 1}; encode symbols by the model's alphabet"
-            )
+    wrong = (given < 0) | (given >= n)
+    if wrong.any() and (wrong := wrong & ~np.isin(given, also)).any():
+        place = int(wrong.argmax())
+        raise problem(
+            f"event {place}: expected codes, whole numbers 0..{n - 1}; encode symbols by the model's alphabet"
+        )
     return given.astype(np.int64, copy=False)
-
-
-def raw_codes(codes: Any, n: int, count: int | None = None) -> Ints:
-    """The codes of raw symbols, UNKNOWN among them, through the gate."""
-    return gate(codes, n, count, (UNKNOWN,))
-
-
-def released_codes(setting: Terms, codes: Any, count: int | None = None) -> Ints:
-    """The codes of releases through the gate, what was WITHHELD as NOTHING."""
-    also = (NOTHING, WITHHELD) if setting.guards else (NOTHING,)
-    given = gate(codes, setting.model.n, count, also, DataError)
-    return np.where(given == WITHHELD, NOTHING, given) if setting.guards else given
 
 
 def hidden(setting: Terms, states: Floats, codes: Ints, randomness: Randomness) -> Ints:
@@ -355,9 +319,10 @@ def hidden(setting: Terms, states: Floats, codes: Ints, randomness: Randomness) 
     The release is then a draw from the marginal, of lift 1; and a mixture of rows with public weights, so that every
     bound on the ratio of two rows holds between it and any row.
     """
-    if not np.count_nonzero(codes == UNKNOWN):  # many times quicker than `any` where there are few
+    lost = np.flatnonzero(codes == UNKNOWN)
+    if not lost.size:
         return codes
-    lost, filled = np.flatnonzero(codes == UNKNOWN), codes.copy()
+    filled = codes.copy()
     filled[lost] = drawn(filtering.symbols(setting.model, states[lost]), rows(randomness, lost).draw(lost.size))
     return filled
 
@@ -372,8 +337,7 @@ def _hidden_histories(state: State, codes: Ints, randomness: Randomness) -> tupl
         return codes, memory
     trackers, filled, memory = state.trackers[lost], codes.copy(), memory.copy()
     sources = drawn(joint_beliefs(trackers), rows(randomness, lost).draw(lost.size))
-    filled[lost], before = histories(trackers, sources)
-    memory[lost] = np.where(memory[lost] == LOST, LOST, before)
+    filled[lost], memory[lost] = histories(trackers, sources)
     return filled, memory
 
 
@@ -399,8 +363,7 @@ def _within_budget(setting: Terms, beliefs: Floats, epsilons: Floats, gone: Mask
             "budget, and that no row was lost"
         )
     users, n = beliefs.shape
-    alike = users == 1 or (users > 0 and (epsilons == epsilons[0]).all())
-    if alike and not np.count_nonzero(silent):  # nothing to put together
+    if users and (epsilons == epsilons[0]).all() and not silent.any():  # nothing to put together
         return _choose(setting, beliefs, float(epsilons[0]), asked)
     codes, columns = np.full(users, NOTHING, np.int64), np.ones((users, n), np.int64)
     for epsilon in np.unique(epsilons[~silent]).tolist():
@@ -465,9 +428,7 @@ def allowance(setting: Terms, state: State, times: Floats | None = None) -> tupl
 
 def ldp_cost(setting: Terms, epsilons: Floats) -> Floats:
     """What releases at these ε add to the LDP level of a stream, whatever model is true."""
-    spent = epsilons > 0
-    if np.count_nonzero(spent) == spent.size:
-        return setting.mechanism.ldp * epsilons
+    spent = epsilons > 0  # a mechanism without a level has an infinite one
     return np.where(spent, setting.mechanism.ldp * np.where(spent, epsilons, 1.0), 0.0)
 
 

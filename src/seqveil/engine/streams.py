@@ -1,7 +1,4 @@
-"""Streams of named users: each event released once and for all, in memory or on the disk before anyone sees it.
-
-`CodeStreams` takes codes, as files, the service, the bridges and Spark have them; `Streams` takes values.
-"""
+"""Streams of named users: each event released once and for all, in memory or on the disk before anyone sees it."""
 
 from __future__ import annotations
 
@@ -12,29 +9,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
-from typing import Any, NamedTuple, NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 
 from seqveil.core.errors import DataError, InputError, SeqveilError, UnknownSymbol, option
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
-from seqveil.core.randomness import KeyedRandomness, Randomness, User, known_as, user_name
+from seqveil.core.randomness import KeyedRandomness, Randomness, User, user_name
 from seqveil.core.randomness import randomness as seeded
 from seqveil.core.times import Time, seconds
 from seqveil.engine import upkeep
 from seqveil.engine.budget import TIMELESS
-from seqveil.engine.calls import NEXT, Call, Gaps, Live, nothing_yet
+from seqveil.engine.calls import NEXT, Call, Gaps, Live
 from seqveil.engine.policy import Policy, Terms, policy_of
 from seqveil.engine.secrets import SecretTotal, totals
-from seqveil.engine.sqlite import FilePath, SqliteStore, reading
+from seqveil.engine.sqlite import SETTING, FilePath, SqliteStore, reading
 from seqveil.engine.store import (
-    ERASED,
     POSITION,
     Account,
     Accounts,
+    Erased,
     Memory,
-    NoLongerKept,
+    Path,
     Position,
     Release,
     Releases,
@@ -44,7 +41,7 @@ from seqveil.engine.store import (
     checked_positions,
     with_gaps,
 )
-from seqveil.engine.stream import NOTHING, TIMELESS_SECRETS, raw_codes
+from seqveil.engine.stream import NOTHING, REFUSED, TIMELESS_SECRETS, gate
 
 MEMORY = 1 << 28
 Users = Sequence[User]  # text or whole numbers
@@ -55,16 +52,8 @@ Positions = Mapping[str, Position]
 Noted = Positions | Callable[[Releases], Positions] | None
 
 
-class Adopted(NamedTuple):
-    """What came of adopting a model."""
-
-    users: int  # whose releases were replayed
-    erased: int  # of whom all or the first releases are erased: only their LDP level goes on
-    beyond: int  # who are past a total under the new model, of the budget or of a secret: nothing is left of it
-
-
 class CodeStreams:
-    """Releases events of named users by their codes, all on the same terms.
+    """Releases events of named users by their codes, as files, the service, the bridges and Spark have them.
 
     *Guarantee*: each user's stream is released exactly as by a `Session` of its own, however its events are cut into
     calls. Each event, a user and a sequence number that counts from 0, is drawn once: asked again, the same release is
@@ -74,18 +63,14 @@ class CodeStreams:
     its release, is ever written in the clear. Threads may share streams.
 
     Parameters:
-        setting: the model, the mechanism, ε, the budget: everything public about the releases.
-        store: where users are kept: None for memory, the path of a state file (made if it is missing), or a store.
+        setting: everything public about the releases.
+        store: None for memory, the path of a state file (made if it is missing), or a store.
         randomness: the operating system's by default.
         key: 32 secret bytes (`seqveil.randomness.key_file`) in place of `randomness`: what is drawn again after a crash
             comes out the same. Blocks with a state file need one, for their bits follow from it.
-        gaps: what happens when a sequence number is left out: "refuse" (`OutOfOrder`), or "skip", which gives the
-            missing events up.
+        gaps: whether a sequence number that leaves others out is refused (`OutOfOrder`), or gives them up ("skip").
         memory: bytes that live states may take, where others can wait in a state file.
         must_exist: refuse a state file that is missing or empty, rather than begin one whose ledger starts at zero.
-
-    *Declared secrets* are about a user, whose name stands for the person. One about the stream as it ends is about all
-    events of the user, at most 1000; one event more is refused.
     """
 
     def __init__(
@@ -117,6 +102,7 @@ class CodeStreams:
         self.committed: float | None = None  # when the latest call was kept, in seconds since 1970
         self._lock, self._open = threading.RLock(), True
         self._store = kept or upkeep.opened(path or "", setting, source.private, key, must_exist)
+        self.file: str | None = getattr(self._store, "path", None)  # the state file
         try:
             private, began = self._store.fact("private"), self._store.fact("begun")
             self.private = source.private if private is None else private == "yes"
@@ -145,11 +131,6 @@ class CodeStreams:
         """How many models the releases were drawn with: one, and each that was adopted since."""
         return len(self._history)
 
-    @property
-    def file(self) -> str | None:
-        """The path of the state file; None for streams that have none."""
-        return getattr(self._store, "path", None)
-
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Refuses `copy` and `pickle`: two of the same streams would each release them, and count apart."""
         raise InputError("streams cannot be copied, as each copy would count its own releases alone; open them again")
@@ -175,57 +156,18 @@ class CodeStreams:
     def release(
         self, users: Users, symbols: Values, seqs: Seqs = None, times: Times = None, positions: Noted = None
     ) -> Releases:
-        """Release one event for each user named, several of a user in a row where they come so, in one transaction.
+        """Release events of users, several of a user in a row where they come so, in one transaction.
 
         Parameters:
             users: text or whole numbers.
-            symbols: the code of each event; where the setting releases batches, the codes of each batch, at most as
-                many as the setting's batch. A shorter one costs as much, and what decides its length must be public.
+            symbols: the code of each event; or the codes of each batch, at most as many as the setting's batch. A
+                shorter one costs as much, and what decides its length must be public.
             seqs: the sequence number of each event; without them each is the next one of its user.
-            times: for a budget in seconds, numbers or ISO 8601 text, read as `seqveil.core.times` says.
-            positions: (how far some source was read, say) kept with the releases, where all were made; a function gets
-                the releases first.
+            times: where the setting is `timed`: numbers or ISO 8601 text, read as `seqveil.core.times` says.
+            positions: how far some source was read, kept with the releases; a function gets them first.
         """
-        return self._run(self._call(users, symbols, seqs, times), positions)
-
-    def _batch(self, k: int, codes: Any) -> Ints:
-        with suppress(InputError):
-            raw = raw_codes(codes, self.setting.model.n)
-            if 1 <= raw.size <= self.setting.batch:
-                return raw
-        raise InputError(
-            f"event {k}: expected a batch of 1 to {self.setting.batch} codes, whole numbers "
-            f"0..{self.setting.model.n - 1}"
-        )
-
-    def _call(self, users: Users, symbols: Values, seqs: Seqs, times: Times) -> Call:
-        """The events, checked before anything of them is drawn."""
-        raw: Ints | list[Ints]
-        if self.setting.in_batches:
-            raw = [self._batch(*each) for each in enumerate(symbols)]
-        else:
-            raw = raw_codes(symbols, self.setting.model.n)
-        count = len(raw)
-        names: list[User] = [
-            user if type(user) is str else str(user) if type(user) is int else self._named(user, f"event {k}: ")
-            for k, user in enumerate(users)
-        ]
-        numbers = np.full(count, NEXT, np.int64) if seqs is None else np.asarray(seqs)
-        if numbers.shape != (count,) or len(names) != count or (count and numbers.dtype.kind not in "iu"):
-            raise InputError(f"expected {count} users and {count} whole sequence numbers, one of each an event")
-        extremes = numbers if count == 1 else (numbers.min(initial=0), numbers.max(initial=0))
-        if seqs is not None and not all(0 <= int(each) < 2**62 for each in extremes):
-            raise InputError(f"event {int((numbers < 0).argmax())}: expected a sequence number that counts from 0")
-        stamps = None
-        if self.setting.timed and count:
-            stamps = None if times is None else seconds(times)
-            if stamps is None or stamps.shape != (count,):
-                raise InputError(TIMELESS_SECRETS if self.setting.clocked else TIMELESS)
-        made = nothing_yet(self.setting, numbers.astype(np.int64))
-        return Call(self.setting, names, stamps, made, raw)
-
-    def _run(self, call: Call, positions: Noted = None) -> Releases:
-        made: Releases = call.made
+        call = self._call(users, symbols, seqs, times)
+        made = call.made
         failure: BaseException | None = None
         if positions is not None and not callable(positions):
             positions = checked_positions(positions)
@@ -246,6 +188,44 @@ class CodeStreams:
         if isinstance(failure, SeqveilError):
             failure.made = made
         raise failure
+
+    def _batch(self, k: int, codes: Any) -> Ints:
+        with suppress(InputError):
+            raw = gate(codes, self.setting.model.n)
+            if 1 <= raw.size <= self.setting.batch:
+                return raw
+        raise InputError(
+            f"event {k}: expected a batch of 1 to {self.setting.batch} codes, whole numbers "
+            f"0..{self.setting.model.n - 1}"
+        )
+
+    def _call(self, users: Users, symbols: Values, seqs: Seqs, times: Times) -> Call:
+        """The events, checked before anything of them is drawn."""
+        raw: Ints | list[Ints]
+        if self.setting.in_batches:
+            raw = [self._batch(*each) for each in enumerate(symbols)]
+        else:
+            raw = gate(symbols, self.setting.model.n)
+        count = len(raw)
+        names = [
+            user if type(user) is str else str(user) if type(user) is int else user_name(user, f"event {k}: ")
+            for k, user in enumerate(users)
+        ]
+        numbers = np.full(count, NEXT, np.int64) if seqs is None else np.asarray(seqs)
+        if numbers.shape != (count,) or len(names) != count or (count and numbers.dtype.kind not in "iu"):
+            raise InputError(f"expected {count} users and {count} whole sequence numbers, one of each an event")
+        wrong = (numbers < 0) | (numbers >= 2**62)
+        if seqs is not None and wrong.any():
+            raise InputError(f"event {int(wrong.argmax())}: expected a sequence number that counts from 0")
+        stamps = None
+        if self.setting.timed and count:
+            stamps = None if times is None else seconds(times)
+            if stamps is None or stamps.shape != (count,):
+                raise InputError(TIMELESS_SECRETS if self.setting.clocked else TIMELESS)
+        sent: list[tuple[Path, Ints] | None] | None = [None] * count if self.setting.in_batches else None
+        columns = np.full(count, REFUSED), numbers.astype(np.int64), np.zeros(count), np.zeros(count, bool)
+        made = Releases(*columns, np.full(count, np.nan), sent, None, self.setting.in_blocks)
+        return Call(self.setting, names, stamps, made, raw)
 
     def _note_positions(self, made: Releases, positions: Noted) -> BaseException | None:
         """Write the positions; a function that fails has seen what was drawn, and takes back nothing but them."""
@@ -273,7 +253,7 @@ class CodeStreams:
 
     def account(self, user: User) -> Account | None:
         """What a user's releases have disclosed; None for one who never came."""
-        name, trackers = self._named(user), None
+        name, trackers = user_name(user), None
         with self._reading() as records:
             row = records.find([name])[0]
         if row is None:
@@ -289,17 +269,13 @@ class CodeStreams:
             found: Accounts = records.everyone()
         return found
 
-    def names(self) -> list[User]:
+    def names(self) -> list[str]:
         """Every user who was not erased, in the order they came; also those whose records are damaged."""
         with self._reading() as records:
-            if isinstance(self._store, SqliteStore):
-                return [name for _, name, _ in records.users() if isinstance(name, str)]
-            return list(records.everyone().users)
+            return [name for _, name, _ in records.users() if not isinstance(name, bytes)]
 
     def leakages(self) -> tuple[Floats, int]:
         """What every user's stream has disclosed, in order of arrival, and how many damaged users are left out."""
-        if not isinstance(self._store, SqliteStore):
-            return self.accounts().leakage, 0
         with self._reading() as records:
             rows = [row for _, _, row in records.users()]
         disclosed = [max(row.most, -row.least, 0.0) for row in rows if row is not None]
@@ -310,23 +286,23 @@ class CodeStreams:
         if not self.setting.secrets:
             return []
         with self._lock, self._store.transaction():
-            trackers = (self._live.trackers(name) for name in self._store.everyone().users)
+            trackers = (self._live.trackers(name) for name in self.names())
             return totals(self.setting.secrets, trackers, [secret.total for secret in self.setting.secrets])
 
     def releases(self, user: User, since: int = 0, limit: int | None = None) -> list[Stored]:
         """What was released of a user, from sequence number `since` on, at most `limit` of them."""
         with self._reading() as records:
-            row = records.find([self._named(user)])[0]
+            row = records.find([user_name(user)])[0]
             kept = () if row is None else with_gaps(records.releases(row, since), since)
             found = list(islice(kept, limit))
-        if found and found[0].code == ERASED:
-            raise NoLongerKept(self._store.name, found[0].seq + 1)
+        if row is not None and row.erased:
+            raise Erased([user_name(user)])
         return found
 
     def next_seqs(self, users: Users) -> Ints:
         """The sequence number that comes next for each of these users: 0 for a new one."""
         with self._reading() as records:
-            rows = records.find([self._named(user) for user in users])
+            rows = records.find([user_name(user) for user in users])
         return np.array([0 if row is None else row.events for row in rows], np.int64)
 
     def position(self, source: str) -> Position | None:
@@ -338,24 +314,20 @@ class CodeStreams:
     # looking after it
 
     def erase(self, users: Users) -> int:
-        """Take users out of the state file, all or none, as `seqveil state erase` does; how many releases that were.
-
-        Whoever releases waits meanwhile, for the file is written anew.
-        """
-        names, file = [self._named(user) for user in users], self._state_file("can a user be erased")
+        """Take users out of the state file, all or none, while whoever releases waits; how many releases that were."""
+        names, file = [user_name(user) for user in users], self._state_file("can a user be erased")
         with self._lock:
             self._refuse_closed()
             try:
                 return upkeep.erase_from(file, names, self._key)
             finally:
-                self._go_on(self._history)  # the file is in another epoch
+                self._live.undo(names)
 
-    def adopt(self, model: MarkovModel) -> Adopted:
-        """Go on with another model of the same values, fitted anew, say; the policy stays, and so do the budgets.
+    def adopt(self, model: MarkovModel) -> None:
+        """Go on with another model of the same values under the same policy.
 
         *Guarantee*: belief, leakage and the accounts of declared secrets are from now on those of the new model, exact
-        for the kernels that the releases so far were drawn from, so that every later release keeps its ε under it. Of
-        releases that were erased only the LDP level goes on, which bounds what they disclosed under any model.
+        for the kernels that the releases so far were drawn from, so that every later release keeps its ε under it.
 
         All stored releases are replayed, in one transaction; whoever releases waits meanwhile.
         """
@@ -374,14 +346,13 @@ class CodeStreams:
         with self._lock:
             self._refuse_closed()
             history = [*self._history, setting.policy.on(model)]
-            live, users, beyond = Live(history, file, self._memory), 0, 0
+            live = Live(history, file, self._memory)
             with file.transaction():
-                for entry, past in list(live.adopted(file.everyone().users)):
+                for entry in list(live.adopted(self.accounts().users)):
                     file.append(entry)
-                    users, beyond = users + entry.ids.size, beyond + past
-                erased = upkeep.adopt(file, history)
+                present = {SETTING: history[-1].signature, f"{upkeep.MODEL}{len(self._history)}": model.to_bytes()}
+                file.set_facts(present)
             self._go_on(history)
-        return Adopted(users, erased, beyond)
 
     def _state_file(self, what: str) -> SqliteStore:
         if not isinstance(self._store, SqliteStore):
@@ -392,20 +363,15 @@ class CodeStreams:
         if not self._open:
             raise StoreError("the store is closed; open it again")
 
-    def _named(self, user: Any, where: str = "") -> Any:
-        """A user's name; in memory anything hashable may be one."""
-        return user_name(user, where) if self._store.durable else known_as(user)
-
 
 class Streams(CodeStreams):
-    """Releases events of named users, each stream exactly as by a `Session` of its own.
+    """Releases events of named users, each stream exactly as by a `Session` of its own: values in place of codes.
 
-    *Guarantee*: that of `CodeStreams`. An event is a user and a sequence number that counts from 0.
+    *Guarantee*: that of `CodeStreams`, which has most parameters too.
 
     Parameters:
         model: how such streams usually run.
         policy: what is promised.
-        store, key, gaps, memory, must_exist: as `CodeStreams` has them.
         seed: for research only, in memory: the streams are then marked not private.
         shorthand: the fields of a `Policy` in place of one.
 
@@ -430,24 +396,15 @@ class Streams(CodeStreams):
         seed: int | None = None,
         **shorthand: Any,
     ) -> None:
-        terms, chosen = policy_of(policy, shorthand).on(model), None if seed is None else seeded(seed)
-        super().__init__(terms, store, chosen, key=key, gaps=gaps, memory=memory, must_exist=must_exist)
-
-    @property
-    def policy(self) -> Policy:
-        """What is promised."""
-        return self.setting.policy
+        self.policy, chosen = policy_of(policy, shorthand), None if seed is None else seeded(seed)
+        super().__init__(self.policy.on(model), store, chosen, key=key, gaps=gaps, memory=memory, must_exist=must_exist)
 
     def release(
         self, users: Users, values: Values, seqs: Seqs = None, times: Times = None, positions: Noted = None
     ) -> Releases:
-        """Release one event for each user named, as `CodeStreams.release` does, given the values of the model's
-        alphabet: one for each event, or of each batch as many as the policy's `batch`, and fewer at a stream's end."""
+        """Release events as `CodeStreams.release` does, given the values of the model's alphabet."""
         alphabet = self.setting.model.alphabet
-        if self.setting.in_batches:
-            codes: Any = [alphabet.encode(batch) for batch in values]
-        else:
-            codes = alphabet.encode(values)
+        codes = list(map(alphabet.encode, values)) if self.setting.in_batches else alphabet.encode(values)
         return replace(super().release(users, codes, seqs, times, positions), alphabet=alphabet)
 
     def releases(self, user: User, since: int = 0, limit: int | None = None) -> list[Release]:  # type: ignore[override]

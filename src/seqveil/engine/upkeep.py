@@ -16,11 +16,11 @@ from typing import Any
 from seqveil.core.errors import DataError, InputError, option
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import key_file, key_mark
-from seqveil.engine import packing, sqlite
+from seqveil.engine import sqlite
 from seqveil.engine.packing import Sealing
 from seqveil.engine.policy import Terms, refuse_other
 from seqveil.engine.sqlite import SALT, SETTING, FilePath, SqliteStore, is_damage, reading
-from seqveil.engine.store import ERASED, LATEST, NUMBERS, Damaged, NoSuchUser, StoreError, UserRow
+from seqveil.engine.store import LATEST, NUMBERS, Damaged, NoSuchUser, StoreError
 
 SPENDS = "a new file, whose ledger begins at zero: what was disclosed before would no longer count against any budget"
 MODEL = "model "  # before a number, in the name of the fact that has a model
@@ -33,7 +33,16 @@ def opened(path: FilePath, setting: Terms, private: bool, key: bytes | None, mus
     file = SqliteStore(path, must_exist)
     try:
         with file.transaction():
-            _agree(file, setting, private, key)
+            if file.begun:
+                file.begin()
+                facts = {SETTING: setting.signature, "private": "yes" if private else "no", "begun": repr(time.time())}
+                mark = None if key is None else key_mark(key)
+                file.set_facts(facts | {f"{MODEL}0": setting.model.to_bytes(), KEY_MARK: mark})
+            refuse_other(json.loads(file.fact(SETTING)), json.loads(setting.signature), f"{file.name}:", SPENDS)
+            if file.fact("private") == "yes" and not private:
+                raise InputError(f"{file.name}: holds private releases, so a seed cannot go on with it; leave it out")
+            if private:
+                _check_key(file, key)
             file.settle_epoch()
             follow_erased(file, key)
             if key is not None:
@@ -42,21 +51,6 @@ def opened(path: FilePath, setting: Terms, private: bool, key: bytes | None, mus
     except BaseException:
         file.close()
         raise
-
-
-def _agree(file: SqliteStore, setting: Terms, private: bool, key: bytes | None) -> None:
-    """Write down what the file is for, or refuse to use it for something else."""
-    if file.begun:
-        file.begin()
-        facts = {SETTING: setting.signature, "private": "yes" if private else "no", "begun": repr(time.time())}
-        mark = None if key is None else key_mark(key)
-        file.set_facts(facts | {f"{MODEL}0": setting.model.to_bytes(), KEY_MARK: mark})
-        return
-    refuse_other(json.loads(file.fact(SETTING)), json.loads(setting.signature), f"{file.name}:", SPENDS)
-    if file.fact("private") == "yes" and not private:
-        raise InputError(f"{file.name}: holds private releases, so a seed cannot go on with it; leave it out")
-    if private:
-        _check_key(file, key)
 
 
 def _check_key(store: SqliteStore, key: bytes | None) -> None:
@@ -90,21 +84,6 @@ def models(facts: Mapping[str, Any]) -> list[MarkovModel]:
     return [MarkovModel.from_bytes(facts[f"{MODEL}{k}"]) for k in numbers]
 
 
-def adopt(store: SqliteStore, history: Sequence[Terms]) -> int:
-    """Write down that the last of these terms are those of the file; of how many users releases were erased.
-
-    Inside a transaction. What is left of those users is bounded by the LDP level of what was erased.
-    """
-    for name, row in [(name, row) for _, name, row in store.users() if row is not None and row.erased]:
-        for stub in store.releases(row):
-            ledger = packing.beyond(stub)
-            store.rewrite(name, row._replace(most=ledger.most, least=ledger.least))
-    model = {f"{MODEL}{len(history) - 1}": history[-1].model.to_bytes()}
-    store.set_facts({SETTING: history[-1].signature, **model})
-    (erased,) = store.sql.execute("SELECT count(*) FROM releases WHERE code = ?", (ERASED,)).fetchone()
-    return int(erased)
-
-
 def accept(path: FilePath) -> None:
     """Go on with a copy that was put in the place of a state file: from now on it draws from randomness of its own."""
     with closing(SqliteStore(path, must_exist=True)) as store, store.transaction():
@@ -131,7 +110,7 @@ def verify(path: FilePath) -> Verified:
 
     A bit of the file's head may differ unseen where nothing that is read follows from it, as SQLite's count of changes.
     """
-    found, kept = Verified(), 0
+    found = Verified()
     with reading(path) as records:
         try:
             if records.sql.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
@@ -142,13 +121,12 @@ def verify(path: FilePath) -> Verified:
                 try:
                     if row is None:
                         raise records.damaged(user)
-                    codes = [stored.code for stored in records.releases(row)]
-                    found.releases, kept = found.releases + len(codes) - codes.count(ERASED), kept + len(codes)
+                    found.releases += len(list(records.releases(row)))
                 except Damaged:
                     what = "the name, the ledger or the state" if row is None else "a release"
                     found.problems.append(f"user number {user}: {what} is damaged or missing")
                     found.damaged_users.add(user)
-            if found.sound and (kept,) != records.sql.execute("SELECT count(*) FROM releases").fetchone():
+            if found.sound and (found.releases,) != records.sql.execute("SELECT count(*) FROM releases").fetchone():
                 found.problems.append("there are releases that no user's row leads to")
         except (sqlite3.Error, StoreError) as error:
             if isinstance(error, sqlite3.Error) and not is_damage(error):
@@ -196,8 +174,8 @@ def erase(path: FilePath, names: Sequence[str], key: bytes | None) -> int:
 def erase_from(store: SqliteStore, names: Sequence[str], key: bytes | None) -> int:
     """Take users out of a state file that this process has open: releases, states and names; how many releases.
 
-    The total of each ledger stays under a keyed hash of the name, so that who comes back is charged what was spent
-    before. All are erased, or none. Nothing else may use the file meanwhile.
+    The total of each ledger stays under a keyed hash of the name, by which who comes back is refused: a new ledger
+    would begin at zero. All are erased, or none. Nothing else may use the file meanwhile.
     """
     releases, wanted = 0, list(dict.fromkeys(names))
     with store.transaction():
@@ -209,28 +187,14 @@ def erase_from(store: SqliteStore, names: Sequence[str], key: bytes | None) -> i
             raise NoSuchUser(f"{store.name}: no such user, so nobody was erased; `seqveil state account` lists all")
         for name, row in zip(wanted, rows, strict=True):
             if row is not None and not row.erased and store.hasher is not None:
-                releases += _erase(store, row, store.hasher(name))
+                releases += store.forget(row, store.hasher(name))
         for fact, value in store.facts().items():  # what bridges keep of a user has the name in it
             _, bridge, user = fact.partition(LATEST)
             if fact.endswith(NUMBERS) and str(value)[:1] == "{":
                 _, bridge, user = next(iter(json.loads(value)), "").partition("/")
             if bridge and user in wanted:
                 store.set_facts({fact: None})
-        store.begin_epoch()  # who comes back then draws from other randomness
     store.rewritten()
-    return releases
-
-
-def _erase(store: SqliteStore, row: UserRow, hashed: bytes) -> int:
-    """Erase one user, whose ledger then stands under the hash of the name; how many releases were there."""
-    user, last, sql = row.id, row.events - 1, store.sql
-    releases = sql.execute("DELETE FROM releases WHERE user = ? AND code != ?", (user, ERASED)).rowcount
-    sql.execute("DELETE FROM releases WHERE user = ?", (user,))
-    sql.execute("UPDATE users SET last = 0 WHERE id = ?", (user,))
-    if row.events:  # a row that stands for all that were there: their LDP level, and the time of the latest
-        latest = store.link([(user, last, last, 0, ERASED, row.ldp, packing.latest(row.state), None)])
-        sql.execute("UPDATE users SET last = ? WHERE id = ?", (latest[user], user))
-    store.rewrite(hashed, row._replace(state=b"", sealed=None))
     return releases
 
 

@@ -44,7 +44,7 @@ def decode_stream(
     made (None) is stepped over; where it was withheld, that reveals something too. For batches `released` holds their
     paths, and `length` the number of symbols where the last batch is a short one. `epsilons` are those that the records
     of the releases say (`Release.epsilon`). Without them what the policy implies is used: that is wrong where a budget
-    was cut from outside, or where a block ended early because its stream was restored or erased.
+    was cut from outside, or where a block ended early because its stream was restored.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> distributions = decode_stream(model, [0, 0, 1, 0, 0], mechanism="randomized_response", epsilon=1.0)

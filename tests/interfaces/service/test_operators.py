@@ -35,27 +35,19 @@ def service(tmp_path_factory):
 
 def test_an_admin_erases_a_person_while_the_service_runs(service):
     service.release(*(event("zq-ann", k) for k in range(5)), event("bob", 0))
-    before = service.ask("GET", "/v1/users/zq-ann?limit=0").json["account"]
     answer = erased(service, "zq-ann")
     assert (answer.status, answer.json) == (200, {"releases": 5, "account": "kept"})
     assert service.ask("GET", "/v1/users/bob").json["releases"]
     for file in service.folder.iterdir():  # in the pages that SQLite keeps for later too
         assert b"zq-ann" not in file.read_bytes(), file.name
     gone = service.ask("GET", "/v1/users/zq-ann")
-    assert (gone.status, gone.reason, gone.json["kept_from"]) == (410, "gone", 5)
     back = service.release(event("zq-ann", 5))
-    assert back.status == 200
-    after = service.ask("GET", "/v1/users/zq-ann?limit=0").json["account"]
-    assert after["events"] == 6
-    assert after["epsilon_spent"] > before["epsilon_spent"]
+    assert [(each.status, each.reason) for each in (gone, back)] == [(410, "gone")] * 2
     service.release(event("carl/account", 0))  # a name that looks like another address
     with Client(service.url, service.secret) as client:
         assert [client.erase("carl/account") for _ in range(2)] == [1, 0]
         with pytest.raises(ServiceError, match="not-found"):
             client.erase("nobody")
-    salt = salt_of(service.folder / "state.db")
-    assert erased(service, "bob").json["account"] == "kept"
-    assert salt_of(service.folder / "state.db") != salt  # so nothing that he sends later is drawn as before
     assert service.release(event("bob", 1)).json["releases"][0]["replayed"] is False
 
 

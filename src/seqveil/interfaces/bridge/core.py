@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from seqveil.core.errors import DataError, InputError, SeqveilError
 from seqveil.engine.calls import OutOfOrder
-from seqveil.engine.store import EARLIER, LATEST, NUMBERS, Damaged, Erased, Position, Releases
+from seqveil.engine.store import LATEST, NUMBERS, Damaged, Erased, Position, Releases
 from seqveil.engine.stream import UNKNOWN
 from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.bridge.payloads import NoEvent, PayloadEvent, Payloads, Refusal
@@ -298,8 +298,6 @@ class Core:
         else:
             self.counts.released += 1
             self.hidden += event.code == UNKNOWN
-        if made.codes[0] == EARLIER:  # its user was erased, and it is not drawn a second time
-            return None
         if repeated and self.link.certain and not event.again:  # it was published, and the sender has sent it twice
             return None
         return self.payloads.write(seq, int(made.codes[0]), float(made.epsilons[0]), event)

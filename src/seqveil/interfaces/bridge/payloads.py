@@ -36,7 +36,7 @@ REASONS = {
     "late": "an event of this time or a later one came before; each event of a user needs a later time",
     "order": "events before this one are missing; send those first, from next on, or run the bridge with --gaps skip",
     "damaged": "this user's records in the state file are damaged; the operator runs `seqveil state verify`",
-    "erased": "this user was erased from the state file, and with this setting the account cannot go on",
+    "erased": "this user was erased from the state file, and nothing more is released",
     "event": "the event cannot be released as it is",
     "load": "more messages at QoS 0 than can be held; publish with QoS 1",
 }

@@ -97,7 +97,7 @@ class SlotStreams:
             if event.stamp is not None:
                 self._stamps[event.user] = event.stamp
             if event.user not in self._next:
-                self._next[event.user] = self._core.next_seqs([event.user])[0]  # who was erased and comes back has one
+                self._next[event.user] = self._core.next_seqs([event.user])[0]
             self._came.append((slot, event))
         message.waits += 1
         self._held.append((slot, message))

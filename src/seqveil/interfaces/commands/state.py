@@ -135,28 +135,22 @@ def export(file: StateFile, out: o.Out, user: Users = None) -> None:
     Example: seqveil state export clicks.db --out releases.jsonl
     """
     from seqveil.engine.sqlite import reading
-    from seqveil.engine.store import ERASED, with_gaps
+    from seqveil.engine.store import with_gaps
     from seqveil.interfaces.events import Wording
 
     setting = _history_of(file)[-1]
     if out != "-" and os.path.exists(out):
         raise InputError(f"{os.path.basename(out)}: is there already; name a file that is not")
     wording = Wording(setting.model.alphabet)
-    made = begun_later = 0
+    made = 0
     with reading(file) as found, _written(out) as sink:
         names = user or [str(name) for _, name, row in found.users() if row is None or not row.erased]
         for name, row in _rows(found, names):
             for stored in with_gaps(found.releases(row), 0):
-                if stored.code == ERASED:
-                    begun_later += 1
-                else:
-                    sink.write(codec.dumps({"user": name} | wording.stored(stored, setting)) + "\n")
-                    made += 1
+                sink.write(codec.dumps({"user": name} | wording.stored(stored, setting)) + "\n")
+                made += 1
     if out != "-":
         show(f"wrote  {count(made, 'release')} to {out}")
-    if begun_later:
-        whose = count(begun_later, "user")
-        note(f"the releases of {whose} begin later than with number 0, for their first releases were erased")
 
 
 @contextmanager
@@ -183,7 +177,7 @@ def adopt(
 
     With --model: all stored releases are replayed, so that beliefs, leakage and the accounts of secrets become those of
     the new model. They are exact, because the kernels that were used are known; budgets continue from the recomputed
-    totals. Of erased releases only the LDP level is kept.
+    totals.
 
     Without --model: accept a copy that was restored in place of the file. Run the command once, before the first
     release from that file. With a key, later events then use fresh randomness. What was released after the copy was
@@ -204,14 +198,14 @@ def adopt(
         return
     new, secret = MarkovModel.load(model), None if key is None else key_file(key)
     with CodeStreams.open(file, _history_of(file)[-1], key=secret, must_exist=True) as streams:
-        found, disclosed = streams.adopt(new), streams.secrets()
-    whose = f"{count(found.users, 'user goes', 'users go')} on with what they disclosed under this model"
+        streams.adopt(new)
+        disclosed, found = streams.secrets(), streams.accounts()
+        total = streams.setting.budget.exact_total
+    whose = f"{count(len(found), 'user goes', 'users go')} on with what they disclosed under this model"
     show(f"adopted  {model} for {file}: {whose}")
-    if found.erased:
-        note(f"of {count(found.erased, 'user')} some releases were erased, so of those only the LDP level goes on")
-    if found.beyond:
-        past = "past the total of the budget, or of a secret, under this model: nothing is left of it for them"
-        note(f"{found.beyond} of the users are {past}")
+    past = 0 if total is None else int((found.leakage > total).sum())
+    if past:
+        note(f"{past} of the users are past the total of the budget under this model: nothing is left of it for them")
     for each in disclosed:
         if each.epsilon is not None and each.log_odds_worst > each.epsilon:
             moved = f"under this model the log odds of {each.name} have moved by up to {each.log_odds_worst:.4g}"
@@ -227,8 +221,9 @@ def erase(
 ) -> None:
     """Erase a person's data: releases, state and name, everywhere in the file.
 
-    Only the account's total is kept, under a keyed hash of the name, so that a person who returns gets no new budget.
-    Close every program that has the file open first. Copies of the file are not touched; see docs/operations.md.
+    Only the account's total is kept, under a keyed hash of the name, so that whoever returns is refused: a new account
+    would begin at zero. Close every program that has the file open first. Copies of the file are not touched; see
+    docs/operations.md.
 
     Example: seqveil state erase clicks.db ann --key clicks.key
     """

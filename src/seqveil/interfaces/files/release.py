@@ -29,7 +29,7 @@ from seqveil.core.randomness import KeyedRandomness, randomness
 from seqveil.core.words import Risk, made_public, plain
 from seqveil.engine.batches import encode_path
 from seqveil.engine.policy import Policy, policy_of
-from seqveil.engine.store import EARLIER, Erased, Memory, Releases
+from seqveil.engine.store import Erased, Memory, Releases
 from seqveil.engine.stream import NOTHING, Terms
 from seqveil.engine.streams import CodeStreams
 from seqveil.engine.upkeep import key_for
@@ -375,8 +375,7 @@ class Run:
         self.counted["held"] += int((held & new).sum())
         self.counted["withheld"] += int(((made.codes == WITHHELD) & new).sum())
         self.counted["stopped"] += int(sizes[(made.codes == NOTHING) & new].sum())
-        self.erased += int(sizes[made.codes == EARLIER].sum())
-        self.earlier += int(sizes[made.replayed & (made.codes != EARLIER)].sum())
+        self.earlier += int(sizes[made.replayed].sum())
 
     def _written(self, made: pl.DataFrame) -> ReleasedRows:
         """The rows that were disclosed where they were wanted, with their side file."""

@@ -217,8 +217,7 @@ class Service:
         return await self._read(look)
 
     async def _erase(self, call: HttpCall) -> Response:
-        """Take a user out of the state file. The account's total stays under a keyed hash of the name, so that the
-        budget goes on for whoever comes back."""
+        """Take a user out of the state file; the total stays under a keyed hash of the name, so nobody begins anew."""
         _query(call, {})
         releases = await run_in_threadpool(self.store.erase, [call.user])
         log("erased", releases=releases)

@@ -19,12 +19,10 @@ from starlette.responses import Response
 
 from seqveil.engine.policy import Terms
 from seqveil.engine.store import (
-    EARLIER,
     GAP,
     Account,
     Damaged,
     Erased,
-    NoLongerKept,
     NoSuchUser,
     Releases,
     Stored,
@@ -61,7 +59,7 @@ JSON = "JSON in UTF-8, every field once, not nested deeply and without numbers o
 NEEDED, KNOWN = {"user", "seq", "value"}, {"user", "seq", "value", "time"}
 _NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,256}")
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}([T ][0-9:.,+Zz-]{1,29})?")
-_STATUS = {NOTHING: "withheld", WITHHELD: "withheld", GAP: "given-up", EARLIER: "erased"}
+_STATUS = {NOTHING: "withheld", WITHHELD: "withheld", GAP: "given-up"}
 
 
 class Problem(Exception):
@@ -99,9 +97,6 @@ def problem_of(error: Exception) -> Problem:
         return Problem("internal", "nothing is known to be released; send the same events again")
     if isinstance(error, NoSuchUser):
         return Problem("not-found", "nothing was released of this user")
-    if isinstance(error, NoLongerKept):
-        detail = f"releases before number {error.kept} of this user were erased; ask from there on"
-        return Problem("gone", detail, kept_from=error.kept)
     if isinstance(error, Erased):
         return Problem("gone", "this user was erased, so nothing more can be released of it")
     log("the store refused", "error", detail=str(error))

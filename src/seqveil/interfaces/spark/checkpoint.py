@@ -34,7 +34,7 @@ BESIDE = ("version", "buckets", "key")  # the terms in the note
 
 def begin(spark: SparkSession, checkpoint: str, terms: Terms, key: bytes) -> None:
     """Note what a checkpoint is for ahead of its first micro-batch, or refuse to go on with it as something else."""
-    mine = {**terms.to_dict(costs=True), "version": VERSION, "buckets": BUCKETS, "key": key_mark(key)}
+    mine = {**json.loads(terms.signature), "version": VERSION, "buckets": BUCKETS, "key": key_mark(key)}
     mine = json.loads(json.dumps(mine))  # as it is read back
     with driver_errors():
         known, name = noted(spark, checkpoint), os.path.basename(checkpoint.rstrip("/"))

@@ -9,7 +9,6 @@ from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from seqveil.core.kernel import Ints
-from seqveil.core.randomness import User
 from seqveil.engine.packing import Sealing
 from seqveil.engine.store import Entry, Memory, UserRow
 from seqveil.interfaces.spark.checkpoint import USERS
@@ -68,11 +67,11 @@ class SparkStore(Memory):
         self._users, self.salt = users, salt
         self.sealing = None if key is None else Sealing(key, salt)
 
-    def find(self, names: Sequence[User]) -> list[UserRow | None]:
+    def find(self, names: Sequence[str]) -> list[UserRow | None]:
         """Where these users stand; None for a new one. No id is needed: an entry has the names."""
         found: list[UserRow | None] = []
         for name in names:
-            row = self._users.getValue((str(name),))
+            row = self._users.getValue((name,))
             if row is not None:
                 *ledger, state, sealed = row
                 row = UserRow(*(0, *ledger, bytes(state), None if sealed is None else bytes(sealed)))
@@ -82,5 +81,5 @@ class SparkStore(Memory):
     def append(self, entry: Entry) -> Ints:
         """Put what a call left into Spark's state, user by user; ids mean nothing here."""
         for name, kept in zip(entry.names, entry.rows, strict=True):
-            self._users.updateValue((str(name),), kept)
+            self._users.updateValue((name,), kept)
         return entry.ids
