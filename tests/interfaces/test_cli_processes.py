@@ -96,7 +96,7 @@ except terminal.Interrupted:
 
 @pytest.mark.parametrize(
     "wait",
-    ["with terminal.rows('x') as meter: meter.advance(1)", "os.read(0, 1)"],
+    ["with terminal.progress('x') as meter: meter.advance(1)", "os.read(0, 1)"],
     ids=["at the next rows", "while it waits for rows"],
 )
 def test_a_signal_that_python_drops_still_ends_the_run(wait):

@@ -72,13 +72,10 @@ def test_where_nobody_has_the_secret_no_error_is_made_up_for_them():
     assert shares == sorted(shares)
     assert len(set(shares)) == 4  # it moves with each event
     assert found.chosen.with_secret is None
-    assert "(nobody that was tried has the secret)" in dict(found.lines())["error"]
     assert "lasts" not in dict(found.lines())
-    assert "nobody that was tried has the secret" in dict(found.lines())["note"]
     assert found.tables()[0].rows[0][3] == "nobody has it"
     everybody = plan(MODEL, Wishes(policy=policy), length=3, streams=[np.array([0, 2, 0])] * 2)
     assert (everybody.chosen.with_secret, everybody.chosen.without_secret) == (everybody.chosen.error, None)
-    assert any("everybody that was tried has the secret" in note for note in everybody.notes)
 
 
 def test_streams_of_one_event_are_planned_for():
@@ -172,9 +169,9 @@ SECRET = ["--secret", "ever:health"]
     ("given", "said"),
     [
         (["m.model", "-o", "own.toml"], "add --seen-by"),
-        (["m.model", "--seen-by", "nobody"], "public, partner, team, or as 10:30"),
+        (["m.model", "--seen-by", "nobody"], "--seen-by as public, partner, team, or as 10:30"),
         (["m.model", "--wrong", "nan"], "above 0"),
-        (["m.model", "--wrong", "120%"], "more often than always"),
+        (["m.model", "--wrong", "1.2"], "above 0 and below 1"),
         (["m.model", "--seen-by", "team", "--wait", "-1"], "wait of 0"),
         (["m.model", "--epsilon", "1,many"], "for --epsilon"),
         (["m.model", "--epsilon", "0"], "above 0"),
@@ -185,9 +182,9 @@ SECRET = ["--secret", "ever:health"]
         (["m.model", *SECRET, "--wait", "4"], "--secret does not go with --wait"),
         (["m.model", "--policy", "p.toml", *SECRET], "--policy does not go with --secret"),
         (["m.model", *SECRET, "--length", "5000"], "give it a window"),
-        (["m.model", "--plot", "plan.doc"], "expected a picture"),
-        (["none.model", "--plot", "nowhere/p.png"], "expected the picture in a folder that exists"),
-        (["m.model", "--seen-by", "30:10"], "--seen-by as public, partner"),
+        (["m.model", "--plot", "plan.doc"], "expected a picture named .png"),
+        (["none.model", "--plot", "nowhere/p.png"], "in a folder that exists"),
+        (["m.model", "--seen-by", "30:10"], "as a suspicion and a larger one"),
         (["none.csv"], "none.csv"),
         (["clicks.csv", "--data", "clicks.csv"], "--data goes with a model"),
         (["m.model", "--data", "none.csv"], "none.csv"),

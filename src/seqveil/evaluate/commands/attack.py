@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import rows, show
+from seqveil.interfaces.commands.terminal import progress, show
 
 
-@o.option_groups
 def attack(
     released: o.ReleasedFile,
     *,
-    truth: Annotated[Path, o.option("RAW", "The raw file that the release was made from.")],
-    model: Annotated[
-        Path | None, o.option("MODEL", "The model that the release was made with.", "--model", "-m")
-    ] = None,
-    with_model: Annotated[
-        list[Path] | None,
-        o.option("M2", "Also attack by Bayes' rule with this model of other people; may be repeated.", "--with-model"),
-    ] = None,
+    truth: Path = o.required("RAW", "The raw file that the release was made from."),
+    model: Path | None = o.opt("MODEL", "The model that the release was made with.", "-m"),
+    with_model: list[Path] | None = o.opt(
+        "M2", "Also attack by Bayes' rule with this model of other people; may be repeated."
+    ),
     asked: o.SecretOptions,
-    false_alarm: Annotated[float, o.option("P", "Highest probability of calling a kept promise broken.")] = 0.05,
-    splits: Annotated[int, o.option("N", "How many times the people are split.")] = 3,
-    seed: Annotated[int, o.option("N", "Seed of the first split.")] = 0,
+    false_alarm: float = o.opt("P", "Highest probability of calling a kept promise broken.", default=0.05),
+    splits: int = o.opt("N", "How many times the people are split.", default=3),
+    seed: int = o.opt("N", "Seed of the first split.", default=0),
     meta: o.Meta = None,
     json: o.Json = False,
 ) -> None:
@@ -51,27 +46,23 @@ def attack(
     """
     from seqveil.evaluate.attack.files import attack as found_by
 
-    with rows("reading") as meter:
+    paths = with_model or []
+    names = [path.name for path in paths]
+    with progress("reading") as meter:
         found = found_by(
             released,
             truth,
             model=model,
             secrets=asked.declared(),
             epsilon=asked.secret_epsilon,
-            with_model=_named(with_model or ()),
+            with_model={str(path) if names.count(path.name) > 1 else path.name: path for path in paths},
             meta=meta,
             splits=splits,
             seed=seed,
             false_alarm=false_alarm,
             progress=meter.advance,
-            working=lambda share: meter.turn("attacking", share),
+            working=partial(meter.turn, "attacking"),
         )
     show(found, json)
     if found.broken:
         raise typer.Exit(1)
-
-
-def _named(paths: Sequence[Path]) -> dict[str, Path]:
-    """Models by the name of their file, or by their path where two files have one name."""
-    names = [path.name for path in paths]
-    return {str(path) if names.count(path.name) > 1 else path.name: path for path in paths}

@@ -10,9 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from seqveil.core.errors import InputError, needs_extra
 from seqveil.interfaces.commands import options as o
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 PASSWORD = "SEQVEIL_MQTT_PASSWORD"
 ENDING = (signal.SIGINT, signal.SIGTERM)
 
-bridge = typer.Typer(help="Release what arrives on a message broker.", no_args_is_help=True, rich_markup_mode=None)
+bridge = o.Section(help="Release what arrives on a message broker.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class BridgeOptions:
 
     model: o.ModelFile
     policy: o.PolicyFile
-    state: Annotated[Path, o.option("FILE", "Where releases and accounts are kept.")]
+    state: Path = o.required("FILE", "Where releases and accounts are kept.")
     key: Path | None = o.opt("FILE", "Derive the randomness from the secret key in this file (created if missing).")
     begin: o.Begin = False
     payload: str = o.opt(
@@ -83,11 +81,10 @@ class BridgeOptions:
 
 
 @bridge.command()
-@o.option_groups
 def mqtt(
-    broker: Annotated[str, o.option("[mqtt[s]://][NAME@]HOST[:PORT]", "The broker; mqtts is MQTT over TLS.")],
     kept: BridgeOptions,
     *,
+    broker: str = o.required("[mqtt[s]://][NAME@]HOST[:PORT]", "The broker; mqtts is MQTT over TLS."),
     raw: str = o.opt(
         "TOPIC", "Topic on which devices publish; {user} stands for one topic level.", default="raw/{user}"
     ),
@@ -141,13 +138,12 @@ def _password(file: Path | None, named: bool) -> str | None:
 
 
 @bridge.command()
-@o.option_groups
 def kafka(
-    bootstrap: Annotated[str, o.option("HOST:PORT", "Brokers of the cluster, comma-separated.")],
     kept: BridgeOptions,
     *,
-    raw: Annotated[str, o.option("TOPIC", "Where events are written; the key of a message is its user.")],
-    released: Annotated[str, o.option("TOPIC", "Where releases go.")],
+    bootstrap: str = o.required("HOST:PORT", "Brokers of the cluster, comma-separated."),
+    raw: str = o.required("TOPIC", "Where events are written; the key of a message is its user."),
+    released: str = o.required("TOPIC", "Where releases go."),
     errors: str | None = o.opt("TOPIC", "Where refusals go  [default: the log only]"),
     client: Path | None = o.opt("FILE", "File of librdkafka settings, one NAME=VALUE per line: TLS, SASL, group.id."),
 ) -> None:

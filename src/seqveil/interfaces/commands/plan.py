@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +15,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.words import Line, Result, ResultTable
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import show, steps
+from seqveil.interfaces.commands.terminal import progress, show
 
 if TYPE_CHECKING:
     from seqveil.core.kernel import Ints
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
 HEADINGS = ("name", "what it does", "guarantee", "LDP", "sound")
 USUAL_LENGTH = 50
+PICTURES = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class WishOptions:
         "Recommend a policy by who will see the release: a suspicion of 10 % may grow to at most 15, 25 or 40 %; "
         "10:30 lets it grow to at most 30 % (percentages, not odds).",
     )
-    wrong: str | None = o.opt("0.2|20%", "Recommend the policy with the least ε whose error is at most this.")
+    wrong: float | None = o.opt("0.2", "Recommend the policy with the least ε whose error is at most this.")
     wait: int | None = o.opt("N", "How many further events a release may wait for; allows batches  [default: 0]")
     secret: o.SecretOption = None
     secret_window: o.SecretWindow = None
@@ -57,18 +57,19 @@ class WishOptions:
         if self.policy is not None:
             self._refuse("policy", *(each.name for each in fields(self) if each.name != "policy"))
             return Wishes(policy=Policy.load(self.policy))
-        secrets = tuple(o.SecretOptions(self.secret, None, self.secret_window).declared())
-        if secrets:
+        asked = o.SecretOptions(self.secret, None, self.secret_window)
+        if asked.secret:
             self._refuse("secret", "epsilon", "wait")
-        elif (self.secret_epsilon, self.secret_window) != (None, None):
-            raise InputError("--secret-epsilon and --secret-window came without a secret; add --secret ever:VALUE")
-        name, text = ("secret-epsilon", self.secret_epsilon) if secrets else ("epsilon", self.epsilon)
+        elif self.secret_epsilon is not None:
+            raise InputError("--secret-epsilon came without a secret; add --secret ever:VALUE")
+        asked.check()
+        name, text = ("secret-epsilon", self.secret_epsilon) if asked.secret else ("epsilon", self.epsilon)
         return Wishes(
             odds=None if self.seen_by is None else _odds(self.seen_by),
-            wrong=None if self.wrong is None else _share(self.wrong),
+            wrong=self.wrong,
             wait=self.wait or 0,
-            epsilons=None if text is None else tuple(o.parse_epsilons(text, name)),
-            secrets=secrets,
+            epsilons=None if text is None else tuple(o.parse_numbers(text, name)),
+            secrets=tuple(asked.declared()),
             distortion=self.distortion or "hamming",
         )
 
@@ -78,7 +79,6 @@ class WishOptions:
             raise InputError(f"--{beside} does not go with {', '.join(given)}; leave one of them out")
 
 
-@o.option_groups
 def plan(
     source: Annotated[str, typer.Argument(metavar="DATA|MODEL", help="Data, or a model that `seqveil fit` wrote.")],
     *,
@@ -95,15 +95,12 @@ def plan(
     """Show the error to expect at each ε; recommend a policy.
 
     Given data, it fits a model to four fifths of the people, read as `seqveil inspect` proposes, and tries every policy
-    on the data of the rest. With a model and --data it tries them on those people. With a model alone it simulates
-    people; releases of real people, who do not follow the model exactly, may have larger errors. Nothing is released.
+    on the data of the rest. With a model it tries them on the people of --data, or on simulated people; releases of
+    real people, who do not follow the model exactly, may have larger errors. Nothing is released.
 
     It shows the error of releasing events one by one, in blocks (several events share one ε, and each is released at
-    once) and, if releases may wait (--wait), in batches. For a --secret it shows the error for people who have it and
-    for those who do not.
-
-    With --seen-by or --wrong it recommends a policy: what to promise, what that costs, and what it means for a person.
-    --out writes the policy; pass it to release, serve, bridge and spark with --policy.
+    once) and, with --wait, in batches; with --secret, for people who have the secret and for those who do not. With
+    --seen-by or --wrong it recommends a policy: what to promise, what that costs, and what it means for a person.
 
     Example: seqveil plan clicks.csv --seen-by partner --secret ever:health --out policy.toml
 
@@ -112,19 +109,18 @@ def plan(
     from seqveil.interfaces import planning
     from seqveil.interfaces.files.writing import taken, write_text
 
-    o.check_picture(plot)
     wishes = wanted.wishes()
+    if plot is not None and (plot.suffix.lower() not in PICTURES or not plot.absolute().parent.is_dir()):
+        raise InputError(f"expected a picture named {', '.join(PICTURES)}, in a folder that exists; got {plot.name!r}")
     if out is not None and wishes.odds is None and wishes.wrong is None and wishes.policy is None:
-        raise InputError("--out is for a recommended policy; add --seen-by partner, or --wrong 20%")
+        raise InputError("--out is for a recommended policy; add --seen-by partner, or --wrong 0.2")
     if out is not None and not force and taken(out):
         raise InputError(f"{out.name}: is there already; name another file with --out, or pass --force to replace it")
-    with steps(100, "%") as tell:
-        tell("reading", 0)
+    with progress("reading") as meter:
         model, streams, read = _read(source, data, columns)
         usual = USUAL_LENGTH if streams is None else int(np.median([len(codes) for codes in streams]))
         how: dict[str, Any] = {"length": usual if length is None else length, "streams": streams, "people": people}
-        made = planning.plan(model, wishes, **how, progress=lambda label, share: tell(label, 100 * share))
-        made = replace(made, read=read)
+        made = replace(planning.plan(model, wishes, progress=meter.turn, **how), read=read)
     if plot is not None:
         from seqveil.interfaces import plots
 
@@ -162,26 +158,17 @@ def _read(source: str, data: str | None, columns: o.ColumnOptions) -> tuple[Mark
     return people.fit(Context(), everyone.alphabet, held), [streams[k] for k in sorted(held.tolist())], read
 
 
-def _share(text: str) -> float:
-    """A share as people write it: 0.2, 20% or 20 %."""
-    try:
-        return float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
-    except ValueError:
-        raise InputError("expected how wrong it may be as 0.2 or 20%, for one release in five") from None
-
-
 def _odds(text: str) -> tuple[float, float]:
     """A suspicion and its limit: those of who sees it, or as two percentages."""
     from seqveil.interfaces.planning import SEEN_BY
 
     if text in SEEN_BY:
         return SEEN_BY[text]
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?%?:(\d+(?:\.\d+)?) ?%?", text)
-    before, after = (float(part) / 100 for part in found.groups()) if found else (0.0, 0.0)
-    if not 0 < before < after < 1:
-        asked = f"expected --seen-by as {', '.join(SEEN_BY)}, or as 10:30 for a suspicion of 10 % that must stay under"
-        raise InputError(f"{asked} 30 %; got something else")
-    return before, after
+    before, _, after = text.partition(":")
+    try:
+        return float(before) / 100, float(after) / 100
+    except ValueError:
+        raise InputError(f"expected --seen-by as {', '.join(SEEN_BY)}, or as 10:30, for 10 and 30 %") from None
 
 
 @dataclass(frozen=True, repr=False)

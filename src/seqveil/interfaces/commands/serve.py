@@ -19,7 +19,7 @@ from seqveil.interfaces.commands.terminal import INTERRUPTIONS, show
 if TYPE_CHECKING:
     from seqveil.interfaces.service.tokens import Token
 
-serve = typer.Typer(name="serve", rich_markup_mode=None)
+serve = o.Section(rich_markup_mode=None)
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,11 @@ class ServeOptions:
         "from the state file and its backups.",
     )
     begin: o.Begin = False
-    on_unknown: o.OnUnknownLive = None
+    on_unknown: str | None = o.opt(
+        "hide|nearest|other",
+        "Values outside the alphabet; hide: draw from the mechanism's output distribution  [default: hide, unless the "
+        "model says otherwise]",
+    )
     gaps: o.Gaps = "refuse"
     host: str = o.opt("ADDRESS", "Address to bind.", default="127.0.0.1")
     port: int = o.opt("N", "Port; 0 takes a free one.", default=8713)
@@ -103,22 +107,16 @@ def _serve(
 SHOWN = ("id", "scopes", "user", "rate", "created")  # of a token
 TokenFile = Annotated[Path, typer.Argument(metavar="FILE", help="The file of tokens.")]
 
-token = typer.Typer(
-    name="token", no_args_is_help=True, rich_markup_mode=None, help="Make, list and revoke tokens for the service."
-)
-serve.add_typer(token)
+token = o.Section(no_args_is_help=True, rich_markup_mode=None, help="Make, list and revoke tokens for the service.")
+serve.add_typer(token, name="token")
 
 
 @token.command()
-@o.option_groups
 def add(
     file: TokenFile,
-    scope: Annotated[
-        list[str],
-        o.option(
-            "NAME", "release, read, metrics, or admin, which allows everything; may be repeated.", "--scope", "-s"
-        ),
-    ],
+    scope: list[str] = o.required(
+        "NAME", "release, read, metrics, or admin, which allows everything; may be repeated.", "-s"
+    ),
     user: str | None = o.opt("PATTERN", "The user it is for; end it with * for all users whose names begin that way."),
     rate: float | None = o.opt("N", "Events per second  [default: the service's]"),
     json: o.Json = False,
@@ -166,16 +164,13 @@ def _token_facts(token: Token) -> dict[str, object]:
     return {name: getattr(token, name) for name in SHOWN}
 
 
-@o.option_groups
 def studio(
     data: Annotated[
         str | None, typer.Argument(metavar="DATA", help="Any file that `inspect` reads  [default: none]")
     ] = None,
     *,
     columns: o.ColumnOptions,
-    port: Annotated[
-        int, typer.Option(metavar="N", min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
-    ] = 8714,
+    port: int = o.opt("N", "Port on 127.0.0.1; 0 takes a free one.", default=8714),
     no_browser: bool = o.switch("Print the address and leave the browser alone."),
 ) -> None:
     """Find a policy step by step in the browser.
@@ -199,6 +194,8 @@ def studio(
 
             webbrowser.open(address)
 
+    if not 0 <= port < 1 << 16:
+        raise InputError("expected --port from 0 to 65535; 0 takes a free one")
     own, chosen = None, UploadChoice(columns.user or "", columns.value or "", columns.time or "")
     if data == "-":
         raise InputError("the page needs a file that it can name again; save the data and name it")

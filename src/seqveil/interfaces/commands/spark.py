@@ -26,12 +26,11 @@ if TYPE_CHECKING:
 
     from seqveil.interfaces.spark import FrameColumns
 
-spark = typer.Typer(
+spark = o.Section(
     help="Fit and release on Apache Spark, for very many users.", no_args_is_help=True, rich_markup_mode=None
 )
-
 Frame = Annotated[str, typer.Argument(metavar="DATA", help="File or folder: Parquet, CSV or JSON lines.")]
-FrameFormat = Annotated[str | None, o.option("parquet|csv|json", "Format of DATA, and of what is written.", "--format")]
+FrameFormat = Annotated[str | None, o.opt("parquet|csv|json", "Format of DATA, and of what is written.")]
 
 
 @dataclass(frozen=True)
@@ -52,27 +51,26 @@ class ClusterOptions:
 class FrameOptions:
     """What the columns of a frame are called."""
 
-    user_column: o.UserColumn = None
-    value_column: o.ValueColumn = None
+    user_column: str = o.opt("NAME", "Column that names the user.", default="user")
+    value_column: str = o.opt("NAME", "Column of the value, or two: x,y", default="value")
     seq_column: str = o.opt("NAME", "Column that orders a user's events (0, 1, 2, …).", default="seq")
 
     def columns(self, time: str | None = None) -> FrameColumns:
         """The columns that were asked for, with the usual names for those that were not."""
         from seqveil.interfaces.spark import FrameColumns
 
-        first, *more = (self.value_column or "value").split(",")
+        first, *more = self.value_column.split(",")
         if len(more) > 1:
             raise InputError(f"expected one value column, or two as in x,y; got {1 + len(more)}")
-        return FrameColumns(self.user_column or "user", (first, more[0]) if more else first, self.seq_column, time)
+        return FrameColumns(self.user_column, (first, more[0]) if more else first, self.seq_column, time)
 
 
 @spark.command()
-@o.option_groups
 def fit(
     data: Frame,
     out: o.ModelOut,
     *,
-    order: o.Order = 1,
+    order: int = o.opt("M", "How many past symbols the next one depends on.", default=1),
     smoothing: o.Smoothing = SMOOTHING,
     frames: FrameOptions,
     format: FrameFormat = None,
@@ -98,19 +96,15 @@ def fit(
 
 
 @spark.command()
-@o.option_groups
 def release(
     data: Frame,
     model: o.ModelFile,
     policy: o.PolicyFile,
-    key: Annotated[
-        Path,
-        o.option(
-            "FILE", "The secret key, created if missing. Anyone with it and the releases can recover the true values."
-        ),
-    ],
-    out: Annotated[str, o.option("DIR", "Folder for the released rows.", "--out", "-o")],
     *,
+    key: Path = o.required(
+        "FILE", "The secret key, created if missing. Anyone with it and the releases can recover the true values."
+    ),
+    out: str = o.required("DIR", "Folder for the released rows.", "-o"),
     checkpoint: str | None = o.opt("DIR", "Record releases here: the same command continues, with new files only."),
     follow: bool = o.switch("With --checkpoint: keep running and release files as they arrive."),
     frames: FrameOptions,
@@ -170,7 +164,6 @@ def _said(facts: dict[str, Any], rules_out: bool) -> list[Line]:
 
 
 @spark.command()
-@o.option_groups
 def account(
     checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="The checkpoint of a release.")],
     *,

@@ -26,14 +26,11 @@ if TYPE_CHECKING:
     from seqveil.engine.upkeep import Verified
 
 StateFile = Annotated[Path, typer.Argument(metavar="FILE", help="The state file.")]
-Users = Annotated[list[str] | None, o.option("NAME", "Only this user; may be repeated  [default: all]", "--user")]
+Users = Annotated[list[str] | None, o.opt("NAME", "Only this user; may be repeated  [default: all]")]
 HEADINGS = ("user", "events", "releases", "leakage", "epsilon_spent", "ldp")
 
-state = typer.Typer(
-    name="state",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Inspect, copy or check a state file; erase a person's data.",
+state = o.Section(
+    no_args_is_help=True, rich_markup_mode=None, help="Inspect, copy or check a state file; erase a person's data."
 )
 
 
@@ -173,7 +170,6 @@ def _written(out: str) -> Iterator[TextIO]:
 
 
 @state.command()
-@o.option_groups
 def adopt(
     file: StateFile,
     model: Path | None = o.opt("FILE", "Another model of the same values, to continue with."),
@@ -219,7 +215,6 @@ def adopt(
 
 
 @state.command()
-@o.option_groups
 def erase(
     file: StateFile,
     user: Annotated[list[str], typer.Argument(metavar="USER", help="Whom to erase; several names may be given.")],

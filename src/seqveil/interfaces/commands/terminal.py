@@ -1,12 +1,7 @@
-"""Commands at the terminal: how one is run, what it prints, how far it is, and how Ctrl-C or SIGTERM ends it.
-
-Exit codes: 0 done; 1 a check failed, or the run was interrupted; 2 the input cannot be used.
-"""
+"""Commands at the terminal: how one is run, what it prints, how far it is, and how Ctrl-C or SIGTERM ends it."""
 
 from __future__ import annotations
 
-import functools
-import inspect
 import itertools
 import os
 import re
@@ -15,11 +10,10 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import Field, fields, is_dataclass
 from types import FrameType
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -29,7 +23,7 @@ from seqveil.core.bulk import heard
 from seqveil.core.errors import TYPED, GuaranteeError, SeqveilError
 from seqveil.core.words import ResultTable, count, duration, to_json
 
-OK, FAILED, BAD_INPUT = 0, 1, 2
+OK, FAILED, BAD_INPUT = 0, 1, 2  # exit codes; an interrupted run has failed
 GROUPS = {  # the sections of `seqveil --help`; the first are what a newcomer needs, in this order
     "Getting started": ("inspect", "fit", "plan", "release", "audit", "attack"),
     "For the receiver of releases": ("decode", "stats", "learn"),
@@ -37,7 +31,7 @@ GROUPS = {  # the sections of `seqveil --help`; the first are what a newcomer ne
     "Running continuously": ("serve", "bridge", "spark", "state"),
 }
 REFRESH = 0.1  # seconds between two states of a line on a terminal
-LOGGED, FOREVER = 10.0, 1e6  # seconds between two lines in a log, and the most that a thread can wait
+LOGGED = 10.0  # seconds between two lines in a log
 ARRIVAL = "releases are written in the order in which events arrive, and whoever reads them sees it"
 AGAIN = 1.0  # seconds until an interruption that Python dropped is raised again
 
@@ -105,44 +99,6 @@ def interruptible() -> Iterator[None]:
             sys.unraisablehook = hook
 
 
-def option_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with each parameter whose type is a dataclass replaced by that dataclass's fields, for typer to read.
-
-    >>> from seqveil.interfaces.commands.options import ColumnOptions, Data, Json
-    >>> @option_groups
-    ... def show(data: Data, *, columns: ColumnOptions, json: Json = False) -> None:
-    ...     print(vars(columns))
-    >>> list(inspect.signature(show).parameters)
-    ['data', 'user', 'value', 'time', 'json']
-    >>> show(data="clicks.csv", user="who", value=None, time=None, json=False)
-    {'user': 'who', 'value': None, 'time': None}
-    """
-    hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, list[str]] = {}
-    taken: dict[str, inspect.Parameter] = {}
-    for name, parameter in inspect.signature(command).parameters.items():
-        own, types, group = {name: (parameter, parameter.default)}, hints, hints[name]
-        if isinstance(group, type) and is_dataclass(group):
-            declared = inspect.signature(group).parameters
-            own = {each.name: (declared[each.name], each) for each in fields(group)}
-            types, groups[name] = get_type_hints(group, include_extras=True), list(own)
-        for each, (one, said) in own.items():
-            kind, default = types[each], one.default
-            if isinstance(said, Field) and "option" in said.metadata:
-                kind, default = Annotated[kind, said.metadata["option"](each)], said.default
-            taken[each] = one.replace(annotation=kind, default=default, kind=inspect.Parameter.KEYWORD_ONLY)
-
-    @functools.wraps(command)
-    def grouped(**given: Any) -> None:
-        """The command, given the options of each group as one object."""
-        built = {name: hints[name](**{each: given.pop(each) for each in group}) for name, group in groups.items()}
-        command(**given, **built)
-
-    grouped.__signature__ = inspect.Signature(list(taken.values()))  # type: ignore[attr-defined]
-    grouped.__annotations__ = {name: parameter.annotation for name, parameter in taken.items()}
-    return grouped
-
-
 class Commands(TyperGroup):
     """The commands in sections. A KeyboardInterrupt is passed on: typer would answer it with a code and not a word."""
 
@@ -167,9 +123,7 @@ class Commands(TyperGroup):
 
 def common_options(
     version: Annotated[bool, typer.Option("--version", is_eager=True, help="Show the version and exit.")] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show tracebacks, which may contain raw data; or set SEQVEIL_DEBUG=1.")
-    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks, which may contain raw data.")] = False,
 ) -> None:
     """Options for every command; `main` takes them out before the commands see their arguments."""
 
@@ -184,7 +138,6 @@ def run(app: typer.Typer, argv: Sequence[str] | None = None) -> int:
     if args[:1] == ["--version"]:
         print(f"seqveil {__version__}")
         return OK
-    debug = len(args) < len(given) or os.environ.get("SEQVEIL_DEBUG", "") not in ("", "0")
     token = TYPED.set(True)
     try:
         with interruptible():
@@ -198,7 +151,7 @@ def run(app: typer.Typer, argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         code = FAILED
     except Exception as error:
-        if debug:
+        if len(args) < len(given):
             traceback.print_exc()
         code = _report(error)
     finally:
@@ -277,91 +230,63 @@ def tell_hidden(values: int) -> None:
 
 
 class Meter:
-    """How far a run is: one line that is rewritten on a terminal, one line every ten seconds in a log.
+    """How far a run is: rows of a file, or a share of the work. Every long loop calls it, to see interruptions too."""
 
-    A thread of its own shows it, so that a step which takes minutes does not leave anybody in the dark. `at` also looks
-    for interruptions, so every long loop calls it.
-    """
-
-    def __init__(self, label: str, total: float | None, unit: str) -> None:
-        self._label, self._total, self._unit = label, total, unit
-        self._terminal = sys.stderr.isatty()
+    def __init__(self, label: str, unit: str = "rows") -> None:
+        self._label, self._unit = label, unit
+        self._total: int | None = None
         self._begun = time.monotonic()
-        self._over = threading.Event()
         self._done = self._most = 0.0  # what was shown is never taken back
         self.steps: list[int] = []  # how many streams took each step since, within a chunk or in a check after the last
 
-    def at(self, done: float, label: str | None = None) -> None:
-        """So much is done; `label` says what is under way."""
+    def at(self, label: str, done: float) -> None:
+        """So much is done, and this is under way."""
         check_interrupted()
         self.steps.clear()
-        self._label, self._done = label or self._label, done
+        self._label, self._done = label, done
 
     def advance(self, rows: int, total: int | None = None) -> None:
         """A chunk of rows is done, of so many that there are."""
-        self._total = self._total if total is None else total
-        self.at(self._done + rows)
+        self._total = total or self._total
+        self.at(self._label, self._done + rows)
 
     def turn(self, label: str, share: float) -> None:
-        """What was counted is over; from now on it is the share that is done of something else, 0 to 1."""
+        """From now on it is the share that is done of something, 0 to 1."""
         if self._unit != "%":
-            self._label, self._total, self._unit, self._most, self._begun = label, 100, "%", 0.0, time.monotonic()
-        self.at(100 * share)
+            self._total, self._unit, self._most, self._begun = None, "%", 0.0, time.monotonic()
+        self.at(label, 100 * share)
 
     def text(self, seconds: float) -> str:
         """The line after so many seconds, with no more rows than there are.
 
-        >>> meter = Meter("releasing", None, "rows")
+        >>> meter = Meter("releasing")
         >>> meter.advance(0, 2000)
         >>> meter.text(20.0)
         'releasing: 0 of 2,000 rows, for 20 seconds'
         >>> meter.steps.append(500)
         >>> meter.text(10.0)
-        'releasing: 500 of 2,000 rows, 50 a second, 30 seconds left'
-        >>> meter.steps.append(2500)
-        >>> meter.text(50.0)
-        'releasing: all 2,000 rows, finishing, for 50 seconds'
+        'releasing: 500 of 2,000 rows, for 10 seconds, 30 seconds left'
         """
         total, done = self._total, self._done
         if total is not None:
             done = min(total, done + sum(self.steps))
         self._most = done = max(self._most, done)
-        if self._unit == "rows" and total == done:
-            return f"{self._label}: all {total:,.0f} rows, finishing, for {duration(seconds)}"
-        rate = done / max(seconds, 1e-3)
-        parts = [f"{done:,.0f}{'' if total is None else f' of {total:,.0f}'} {self._unit}"]
-        parts.append(f"{rate:,.0f} a second" if rate >= 1 and self._unit != "%" else f"for {duration(seconds)}")
-        if rate > 0 and total is not None and self._unit != "%":  # of a share nobody knows how long the rest takes
-            parts.append(f"{duration(max(total - done, 0.0) / rate)} left")
-        return f"{self._label}: {', '.join(parts)}"
+        of = "" if total is None else f" of {total:,}"
+        left = f", {duration(seconds * (total / done - 1))} left" if total is not None and done else ""
+        return f"{self._label}: {done:,.0f}{of} {self._unit}, for {duration(seconds)}{left}"
 
-    def __enter__(self) -> Meter:
-        threading.Thread(target=self._show, daemon=True).start()
-        return self
-
-    def _show(self) -> None:
-        begin, end = ("\r", "\x1b[K") if self._terminal else ("", "\n")
-        while not self._over.wait(REFRESH if self._terminal else min(LOGGED, FOREVER)):
+    def show(self, over: threading.Event) -> None:
+        """Rewrite one line on a terminal, or write one every ten seconds into a log, until it is over."""
+        terminal = sys.stderr.isatty()
+        begin, end = ("\r", "\x1b[K") if terminal else ("", "\n")
+        while not over.wait(REFRESH if terminal else LOGGED):
             with suppress(OSError, ValueError):  # whoever read it has gone
                 print(begin + self.text(time.monotonic() - self._begun), end=end, file=sys.stderr, flush=True)
 
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        check_interrupted()
-        if self._terminal:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
 
 @contextmanager
-def steps(total: int | None, unit: str = "steps") -> Iterator[Callable[[str, float], None]]:
-    """Progress over so many steps: a function to call with what is under way and how many are done, parts included."""
-    with Meter("starting", total, unit) as meter:
-        yield lambda label, done: meter.at(done, label)
-
-
-@contextmanager
-def rows(label: str) -> Iterator[Meter]:
-    """Progress over the rows of a file: `advance` is to be called with how many more are done, and of how many."""
+def progress(label: str, unit: str = "rows") -> Iterator[Meter]:
+    """Show how far the block is, from a thread of its own: a step that takes minutes leaves nobody in the dark."""
 
     def stepped(streams: int) -> None:
         """Count a step; with 0 streams, code is compiled from here on."""
@@ -369,5 +294,13 @@ def rows(label: str) -> Iterator[Meter]:
         if not streams:
             note("compiling, once; later runs find the code kept")
 
-    with Meter(label, None, "rows") as meter, heard(stepped):
-        yield meter
+    meter, over = Meter(label, unit), threading.Event()
+    threading.Thread(target=meter.show, args=(over,), daemon=True).start()
+    try:
+        with heard(stepped):
+            yield meter
+    finally:
+        over.set()
+        check_interrupted()
+        if sys.stderr.isatty():
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
