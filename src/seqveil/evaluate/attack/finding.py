@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
-from seqveil.core.words import Line, Result, count, plain
-from seqveil.interfaces.sentences import guess_means
+from seqveil.core.words import Line, Result, count, guess_means, plain
 
 Verdict = Literal["not refuted", "broken", "not decided"]
 _WORST_FIRST: tuple[Verdict, ...] = ("broken", "not decided", "not refuted")

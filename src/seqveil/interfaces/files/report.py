@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqveil.core.errors import DataError, InputError, option
-from seqveil.core.words import Line, cell_text
+from seqveil.core.words import Line, cell_text, guess_means
 from seqveil.interfaces.choosing import said_of_check
 from seqveil.interfaces.files.fit import origin_in_words
 from seqveil.interfaces.files.table import FilePath
 from seqveil.interfaces.files.writing import Meta
-from seqveil.interfaces.sentences import attacked
 
 if TYPE_CHECKING:
     from seqveil.interfaces.files.receive import Audited
@@ -114,8 +113,11 @@ def page(released: FilePath, audited: Audited, meta: Meta | None, attack: FilePa
 def attack_results(path: FilePath) -> list[Line]:
     """What `seqveil attack --json` printed into a file: each verdict with its sentence."""
     try:
-        attacks = json.loads(Path(path).read_text(encoding="utf-8"))["attacks"]
-        return [(str(one["verdict"]), text) for one, text in zip(attacks, attacked(attacks), strict=True)]
+        said: list[Line] = []
+        for one in json.loads(Path(path).read_text(encoding="utf-8"))["attacks"]:
+            means = guess_means((one["guess"] or {}).get("likelihood_ratio"))
+            said.append((str(one["verdict"]), f"{one['about']}: {one['sentence']}{f'; {means}' if means else ''}"))
+        return said
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         what = "no such file" if isinstance(error, FileNotFoundError) else "is not the result of an attack"
         name = os.path.basename(path)
