@@ -211,7 +211,6 @@ def choose(
     text: str = "auto",
     *,
     smoothing: float = SMOOTHING,
-    seed: int = 0,
     progress: Progress | None = None,
 ) -> Choice:
     """Compare contexts on held-out people, and fit the one taken to everyone.
@@ -223,14 +222,13 @@ def choose(
       people, alphabet: those whom it is to describe, and that of their codes.
       text: "auto", or a context (`Context.parse`).
       smoothing: as in `MarkovModel.fit`; above 0, as people held out do what nobody else did.
-      seed: of the split and the fits.
       progress: called with the share that is done, 0 to 1.
     """
     if people.count < FEWEST_PEOPLE:
         raise DataError(f"a context is checked on people held out, of {FEWEST_PEOPLE} and more; got {people.count}")
     if not smoothing > 0:
         raise InputError("a context is checked on people held out, who do what nobody else did; expected smoothing > 0")
-    held = people_held_out(people.count, seed)
+    held = people_held_out(people.count)
     found = candidates(text, alphabet.n, people.count - held.size)
     streams, table = people.streams(held), list[Check]()
 
@@ -239,7 +237,7 @@ def choose(
         if progress is not None:
             progress((len(table) + share) / (len(found) + 1))
 
-    how: dict[str, Any] = {"smoothing": smoothing, "seed": seed, "progress": part}
+    how: dict[str, Any] = {"smoothing": smoothing, "progress": part}
     for each in found:
         table.append(check(people.fit(each, alphabet, held, **how), *streams, each))
         part(0.0)
@@ -261,10 +259,10 @@ def choose(
     return Choice(model.with_origin(record), taken, table, note)
 
 
-def people_held_out(people: int, seed: int = 0) -> Ints:
-    """Who of so many people is held out, a fifth of them."""
+def people_held_out(people: int) -> Ints:
+    """Who of so many people is held out, a fifth of them, always the same."""
     many = min(MOST_HELD_OUT, max(2, round(HELD_OUT * people)))
-    return np.random.default_rng(seed).permutation(people)[:many]
+    return np.random.default_rng(0).permutation(people)[:many]
 
 
 def called(model: MarkovModel, context: Context) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from seqveil.core import filtering
 from seqveil.core.alphabet import Alphabet
 from seqveil.core.bulk import heard
 from seqveil.core.distortion import Distortion, error_name, error_size
@@ -43,7 +44,7 @@ from seqveil.core.words import (
 from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import Terms
-from seqveil.interfaces.trials import best_guess_error, mean_cost, release
+from seqveil.interfaces.trials import mean_cost, release
 
 SEEN_BY = {  # who sees what is released: a suspicion, and what it may become at most where nobody says so
     "public": (0.10, 0.15),
@@ -330,7 +331,8 @@ def plan(
         )
     tried = _Trials(model, length, streams, people, seed, progress or (lambda label, share: None))
     rows, chosen = _searched(tried, asked)
-    guess = best_guess_error(rows[0].policy.on(model), length)
+    unseen = rows[0].policy.on(model).distortion.expected(filtering.unseen(model, length))
+    guess = float(unseen.min(1).mean())
     return Plan(tuple(rows), chosen, asked, model, length, max(tried.people), streams is not None, guess)
 
 
