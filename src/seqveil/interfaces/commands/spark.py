@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqveil.core.errors import DataError, InputError, ModelError
+from seqveil.core.errors import DataError, InputError
 from seqveil.core.model import SMOOTHING
 from seqveil.core.words import Line, Risk, aligned, count
 from seqveil.engine.store import left_of
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import ARRIVAL, INTERRUPTIONS, Interrupted, accounts, note, show
+from seqveil.interfaces.commands.terminal import ARRIVAL, INTERRUPTIONS, Interrupted, accounts, show
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -192,11 +192,7 @@ def account(
         everyone, rows = on_spark.total(session, checkpoint), on_spark.account(session, checkpoint)
         found = rows if user is None else rows.where(F.col("user") == user)
         shown = [row.asDict() for row in found.orderBy(F.desc("leakage"), "user").limit(limit).collect()]
-        try:
-            secrets = secrets_of(session, checkpoint, [each["user"] for each in shown])
-        except ModelError:
-            note("the accounts of secrets need the models of all observers, and are left out")
-            secrets = {}
+        secrets = secrets_of(session, checkpoint, [each["user"] for each in shown])
     if user is not None and not shown:
         raise DataError("the checkpoint holds nothing of this user; check the name")
     budget = None if everyone.budget_left is None else everyone.budget_left + everyone.leakage

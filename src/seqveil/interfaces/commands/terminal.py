@@ -215,7 +215,7 @@ def note(text: str) -> None:
 
 def accounts(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> ResultTable:
     """Accounts of users, and beside them how far the log odds of each secret have moved, of its ε."""
-    declared = next(([each.name for each in row["secrets"]] for row in rows if "secrets" in row), [])
+    declared = next(([each.name for each in row["secrets"]] for row in rows if row.get("secrets")), [])
     cells = []
     for row in rows:
         moved = [f"{each.worst:.6g} of {each.epsilon:.6g}" for each in row.get("secrets", ())]
