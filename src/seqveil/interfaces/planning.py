@@ -94,9 +94,11 @@ class Wishes:
         most = 1.0 if self.distortion == "hamming" else math.inf
         if self.wrong is not None and not 0 < self.wrong < most:
             raise InputError(f"expected a tolerated error above 0 and below {most:g}; try 0.2, for one in five")
-        if self.wait < 0:
-            raise InputError("expected a wait of 0 events or more")
+        if self.wait < 0 or (self.wait and self.secrets):
+            raise InputError("expected a wait of 0 events or more, and 0 with secrets, which are kept event by event")
         if self.policy is not None:
+            if any((self.odds, self.wrong, self.wait, self.epsilons, self.secrets)):
+                raise InputError("a policy that one has says already what is wished; leave the other wishes out")
             object.__setattr__(self, "secrets", tuple(self.policy.secrets))
             object.__setattr__(self, "distortion", self.policy.distortion)
 

@@ -20,73 +20,29 @@ from seqveil.interfaces.commands.terminal import progress, show
 if TYPE_CHECKING:
     from seqveil.core.kernel import Ints
     from seqveil.core.model import MarkovModel
-    from seqveil.interfaces.planning import Wishes
 
-HEADINGS = ("name", "what it does", "guarantee", "LDP", "sound")
+HEADINGS = ("name", "releases", "what it does", "guarantee", "LDP", "sound")
 USUAL_LENGTH = 50
-PICTURES = (".png", ".svg", ".pdf")
-
-
-@dataclass(frozen=True)
-class WishOptions:
-    """What is wanted of a release, in words of the command line."""
-
-    seen_by: str | None = o.opt(
-        "public|partner|team|10:30",
-        "Recommend a policy by who will see the release: a suspicion of 10 % may grow to at most 15, 25 or 40 %; "
-        "10:30 lets it grow to at most 30 % (percentages, not odds).",
-    )
-    wrong: float | None = o.opt("0.2", "Recommend the policy with the least ε whose error is at most this.")
-    wait: int | None = o.opt("N", "How many further events a release may wait for; allows batches  [default: 0]")
-    secret: o.SecretOption = None
-    secret_window: o.SecretWindow = None
-    secret_epsilon: str | None = o.opt(
-        "E,E,…", "Values of ε to show for each --secret; --seen-by or --wrong gives the recommended one."
-    )
-    policy: Path | None = o.opt("FILE", "Plan for this policy, instead of --secret and its options.")
-    epsilon: str | None = o.opt("E,E,…", "Values of ε per event to compare.", "-e")
-    distortion: str | None = o.opt(
-        "hamming|absolute|squared|euclidean|metres", "Cost of a wrong release  [default: hamming]"
-    )
-
-    def wishes(self) -> Wishes:
-        """What is wished."""
-        from seqveil.engine.policy import Policy
-        from seqveil.interfaces.planning import Wishes
-
-        if self.policy is not None:
-            self._refuse("policy", *(each.name for each in fields(self) if each.name != "policy"))
-            return Wishes(policy=Policy.load(self.policy))
-        asked = o.SecretOptions(self.secret, None, self.secret_window)
-        if asked.secret:
-            self._refuse("secret", "epsilon", "wait")
-        elif self.secret_epsilon is not None:
-            raise InputError("--secret-epsilon came without a secret; add --secret ever:VALUE")
-        asked.check()
-        name, text = ("secret-epsilon", self.secret_epsilon) if asked.secret else ("epsilon", self.epsilon)
-        return Wishes(
-            odds=None if self.seen_by is None else _odds(self.seen_by),
-            wrong=self.wrong,
-            wait=self.wait or 0,
-            epsilons=None if text is None else tuple(o.parse_numbers(text, name)),
-            secrets=tuple(asked.declared()),
-            distortion=self.distortion or "hamming",
-        )
-
-    def _refuse(self, beside: str, *names: str) -> None:
-        given = [o.spelled(name) for name in names if getattr(self, name) not in (None, [])]
-        if given:
-            raise InputError(f"--{beside} does not go with {', '.join(given)}; leave one of them out")
 
 
 def plan(
     source: Annotated[str, typer.Argument(metavar="DATA|MODEL", help="Data, or a model that `seqveil fit` wrote.")],
     *,
-    wanted: WishOptions,
+    seen_by: str | None = o.opt(
+        "public|partner|team|10:30",
+        "Recommend a policy by who will see the release: a suspicion of 10 % may grow to at most 15, 25 or 40 %; "
+        "10:30 lets it grow to at most 30 % (percentages, not odds).",
+    ),
+    wrong: float | None = o.opt("0.2", "Recommend the policy with the least ε whose error is at most this."),
+    wait: int = o.opt("N", "How many further events a release may wait for; allows batches.", default=0),
+    secret: o.SecretOption = None,
+    secret_window: o.SecretWindow = None,
+    policy: Path | None = o.opt("FILE", "Plan for this policy."),
+    epsilon: str | None = o.opt("E,E,…", "Values of ε to compare, per event or of each --secret.", "-e"),
+    distortion: str = o.opt("hamming|absolute|squared|euclidean|metres", "Cost of a wrong release.", default="hamming"),
     data: str | None = o.opt("FILE", "With a model: people whom it was not fitted to, to try policies on."),
     length: int | None = o.opt("T", "Number of events in a stream  [default: the median of the data, else 50]"),
     people: int | None = o.opt("N", "People to try it on  [default: 200; fewer where it is slow]"),
-    plot: Path | None = o.opt("FILE.png", "Draw error against ε."),
     out: Path | None = o.opt("FILE", "Write the recommended policy.", "-o"),
     force: bool = o.switch("Replace a policy that is there already."),
     columns: o.ColumnOptions,
@@ -104,14 +60,23 @@ def plan(
 
     Example: seqveil plan clicks.csv --seen-by partner --secret ever:health --out policy.toml
 
-    Example: seqveil plan clicks.model --data others.csv --epsilon 0.25,0.5,1 --plot plan.png
+    Example: seqveil plan clicks.model --data others.csv --epsilon 0.25,0.5,1
     """
+    from seqveil.engine.policy import Policy
     from seqveil.interfaces import planning
     from seqveil.interfaces.files.writing import taken, write_text
 
-    wishes = wanted.wishes()
-    if plot is not None and (plot.suffix.lower() not in PICTURES or not plot.absolute().parent.is_dir()):
-        raise InputError(f"expected a picture named {', '.join(PICTURES)}, in a folder that exists; got {plot.name!r}")
+    asked = o.SecretOptions(secret, None, secret_window)
+    asked.check()
+    wishes = planning.Wishes(
+        odds=None if seen_by is None else _odds(seen_by),
+        wrong=wrong,
+        wait=wait,
+        epsilons=None if epsilon is None else tuple(o.parse_numbers(epsilon, "epsilon")),
+        secrets=tuple(asked.declared()),
+        distortion=distortion,
+        policy=None if policy is None else Policy.load(policy),
+    )
     if out is not None and wishes.odds is None and wishes.wrong is None and wishes.policy is None:
         raise InputError("--out is for a recommended policy; add --seen-by partner, or --wrong 0.2")
     if out is not None and not force and taken(out):
@@ -121,10 +86,6 @@ def plan(
         usual = USUAL_LENGTH if streams is None else int(np.median([len(codes) for codes in streams]))
         how: dict[str, Any] = {"length": usual if length is None else length, "streams": streams, "people": people}
         made = replace(planning.plan(model, wishes, progress=meter.turn, **how), read=read)
-    if plot is not None:
-        from seqveil.interfaces import plots
-
-        plots.tradeoff(made, plot)
     show(made, json)
     if out is not None and made.policy is not None:  # which is public, and how raw rows stood is not
         said = [f"{name}: {text}" for name, text in made.lines() if name not in ("read", "policy", "promise")]
@@ -176,18 +137,19 @@ class Registered(Result):
     """All mechanisms, by how they release."""
 
     def lines(self) -> list[Line]:
-        """What the tables leave out."""
-        return [("--json", "says of each mechanism whom its promise trusts too")]
+        """What the ε of a mechanism is about."""
+        return [("ε", "of a release, of a batch, of a block, or of a secret for its whole window")]
 
     def tables(self) -> list[ResultTable]:
-        """A table for each way to release."""
+        """A row for each mechanism."""
         kinds = {
-            "one symbol at a time (seqveil release --epsilon E); ε is that of a release": registry.instantaneous(),
-            "batches of W symbols (--batch W); ε is that of a batch": registry.batched(),
-            "declared secrets (--secret …); ε is that of a secret, for its whole window": [registry.guarded.name],
-            "blocks of W events, each answered at once (--block W); ε is that of a block": [registry.in_blocks.name],
+            "one by one": registry.instantaneous(),
+            "in batches": registry.batched(),
+            "with secrets": [registry.guarded.name],
+            "in blocks": [registry.in_blocks.name],
         }
-        return [ResultTable(kind, HEADINGS, [_row(registry.find(name)) for name in kinds[kind]]) for kind in kinds]
+        rows = [_row(registry.find(name), kind) for kind, names in kinds.items() for name in names]
+        return [ResultTable("", HEADINGS, rows)]
 
     def to_dict(self) -> dict[str, Any]:
         """What is known of each mechanism, by its name."""
@@ -200,14 +162,14 @@ class Registered(Result):
         return facts
 
 
+def _row(one: Mechanism | BatchMechanism, kind: str) -> tuple[str, ...]:
+    ldp = f"{one.ldp:g}ε" if math.isfinite(one.ldp) else "none"
+    return one.name, kind, one.summary, one.guarantee, ldp, "yes" if one.sound else "NO"
+
+
 def mechanisms(json: o.Json = False) -> None:
     """List the mechanisms and what each promises.
 
     Example: seqveil mechanisms --json
     """
     show(Registered(), json)
-
-
-def _row(m: Mechanism | BatchMechanism) -> tuple[str, ...]:
-    ldp = f"{m.ldp:g}ε" if math.isfinite(m.ldp) else "none"
-    return m.name, m.summary, m.guarantee, ldp, "yes" if m.sound else "NO"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -171,7 +170,6 @@ def studio(
     *,
     columns: o.ColumnOptions,
     port: int = o.opt("N", "Port on 127.0.0.1; 0 takes a free one.", default=8714),
-    no_browser: bool = o.switch("Print the address and leave the browser alone."),
 ) -> None:
     """Find a policy step by step in the browser.
 
@@ -187,12 +185,8 @@ def studio(
         from seqveil.interfaces.studio.upload import Upload, UploadChoice
 
     def announce(address: str) -> None:
-        """Print the address, and open it where somebody sits at the terminal."""
+        """Print the address."""
         print(f"page  {address}\nopen it in a browser on this machine; Ctrl-C ends it", flush=True)
-        if not no_browser and sys.stdout.isatty():
-            import webbrowser
-
-            webbrowser.open(address)
 
     if not 0 <= port < 1 << 16:
         raise InputError("expected --port from 0 to 65535; 0 takes a free one")
