@@ -74,7 +74,7 @@ def test_where_nobody_has_the_secret_no_error_is_made_up_for_them():
     assert len(set(shares)) == 4  # it moves with each event
     assert found.chosen.with_secret is None
     assert "lasts" not in dict(found.lines())
-    assert found.tables()[0].rows[0][3] == "nobody has it"
+    assert found.tables()[0].rows[0][4] == "nobody tried"
     everybody = plan(MODEL, Wishes(policy=policy), length=3, streams=[np.array([0, 2, 0])] * 2)
     assert (everybody.chosen.with_secret, everybody.chosen.without_secret) == (everybody.chosen.error, None)
 

@@ -21,7 +21,7 @@ import numpy as np
 from seqveil.core import filtering
 from seqveil.core.alphabet import Alphabet
 from seqveil.core.bulk import heard
-from seqveil.core.distortion import Distortion, error_name, error_size
+from seqveil.core.distortion import Distortion, error_size
 from seqveil.core.errors import InputError, option
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms.blocks import LARGEST
@@ -57,10 +57,6 @@ LADDER = tuple(float(f"{10 ** (k / 6):.2g}") for k in range(-6, 16))  # totals t
 TOGETHER = 20  # events of a block, and of a batch at most
 HIGHEST = 12.0  # ε of one release beyond which it is all but the truth
 QUICK = 100  # states of a model up to which secrets in closed form are quick
-BLOCK = (
-    "the events of a block share one ε, and each is answered at once; one release alone can reveal all of that ε, and "
-    "given the earlier ones of its block twice as much"
-)
 EXAMPLE = 0.10  # the suspicion that a table follows
 Progress = Callable[[str, float], None]  # what is under way, and the share that is done
 Way = tuple[int, int]  # events of a block, and of a batch
@@ -205,10 +201,9 @@ class Plan(Result):
 
     def lines(self) -> list[Line]:
         """The people, the recommended policy, what it costs and what it means."""
-        one, many = ("held-out person", "held-out people")
+        people = count(self.people, "held-out person", "held-out people")
         if not self.held_out:
-            one, many = ("simulated person, who follows the model", "simulated people, who follow the model")
-        people = count(self.people, one, many)
+            people = f"{count(self.people, 'stream')} simulated from the model"
         said = [("read", self.read)] if self.read else []
         said.append(("tried on", f"{people}, {count(self.length, 'event')} each at most"))
         if self.chosen is not None and self.risk is not None:
@@ -219,25 +214,24 @@ class Plan(Result):
                 *(("means", text) for text in self.risk.sentences),
                 ("grade", self.risk.grade.text),
             ]
+        else:
+            said.append(("error", f"with no release at all {self._cost(self.guess)}"))
         lasts = self.rows[0].policy.on(self.model).lasts
         said += [("lasts", lasts)] if lasts else []
-        if any(row.policy.block > 1 for row in self.rows):
-            said.append(("blocks", BLOCK))
         return [*said, *(("note", text) for text in self.notes)]
 
-    def _cost(self, error: float) -> str:
-        """An error in words."""
-        return percent(error) if self.distortion == "hamming" else error_size(error, self.distortion)
+    def _cost(self, error: float | None) -> str:
+        """An error in words; none where nobody was tried whom it would be of."""
+        if error is None:
+            return "nobody tried"
+        return f"{percent(error)} wrong" if self.distortion == "hamming" else error_size(error, self.distortion)
 
     def _error(self, row: PlanRow) -> str:
         by_secret = ""
         if row.with_secret is not None and row.without_secret is not None:
             have, have_not = self._cost(row.with_secret), self._cost(row.without_secret)
             by_secret = f" ({have} for people who have the secret, {have_not} for those who do not)"
-        wrong = self.distortion == "hamming"
-        what = "of the events are released wrong" if wrong else "an event"
-        guess = "guessing with no release at all is wrong for" if wrong else "with no release:"
-        return f"{self._cost(row.error)} {what}{by_secret}; {guess} {self._cost(self.guess)}"
+        return f"{self._cost(row.error)}{by_secret}; with no release at all {self._cost(self.guess)}"
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -261,30 +255,16 @@ class Plan(Result):
 
     def tables(self) -> list[ResultTable]:
         """The errors of all policies."""
-        wrong = self.distortion == "hamming"
-        caption = "share of wrong releases" if wrong else f"{error_name(self.distortion)} of a release"
-
-        def cell(error: float | None, none: str = "") -> str:
-            """An error as it stands in the table, and what stands where there is none."""
-            return none if error is None else f"{error:.3f}" if wrong else error_size(error, self.distortion)
-
-        becomes = f"{percent(EXAMPLE)} becomes at most"
-        if self.wishes.secrets:
-            heads: tuple[str, ...] = ("ε of the secret", becomes, "error", "with the secret", "without it")
-            rows: list[tuple[str, ...]] = []
-            for row in self.rows:
-                sides = cell(row.with_secret, "nobody has it"), cell(row.without_secret, "all have it")
-                rows.append((f"{row.total:g}", percent_up(moved(EXAMPLE, row.total)), cell(row.error), *sides))
-            if all(secret.kind == "trait" for secret in self.wishes.secrets):  # which no event shows
-                heads, rows = heads[:3], [row[:3] for row in rows]
-            return [ResultTable(caption, heads, rows)]
-        ways = list(dict.fromkeys(row.way for row in self.rows))
-        errors, rows = {(row.total, row.way): row.error for row in self.rows}, []
-        for total in sorted({row.total for row in self.rows}):
-            shown = f"{total:g}", f"{total / self.length:.3g}", percent_up(moved(EXAMPLE, 2 * total))
-            rows.append((*shown, *(cell(errors.get((total, way))) for way in ways)))
-        heads = ("total of a stream", "ε an event", becomes, *ways)
-        return [ResultTable(f"{caption}; the best guess with no release: {cell(self.guess)}", heads, rows)]
+        secrets = self.wishes.secrets
+        by_secret = any((row.with_secret, row.without_secret) != (None, None) for row in self.rows)
+        rows = []
+        for row in self.rows:
+            becomes = percent_up(moved(EXAMPLE, row.total * (1 if secrets else 2)))
+            sides = (self._cost(row.with_secret), self._cost(row.without_secret)) if by_secret else ()
+            rows.append((f"{row.total:g}", becomes, row.way, self._cost(row.error), *sides))
+        heads = ["ε of the secret" if secrets else "total of a stream", f"{percent(EXAMPLE)} becomes at most"]
+        heads += ["released", "error", *(["with the secret", "without it"] if by_secret else [])]
+        return [ResultTable("", heads, rows)]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything that is shown, as plain values."""
