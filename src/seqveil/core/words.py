@@ -46,7 +46,7 @@ def moved(suspicion: float, log_odds: float) -> float:
     >>> round(moved(0.25, 0.5), 4), round(moved(0.5, 1.0), 4), moved(0.01, math.inf)
     (0.3547, 0.7311, 1.0)
     """
-    if suspicion in (0.0, 1.0):
+    if not 0.0 < suspicion < 1.0:
         return suspicion
     log = math.log(suspicion / (1 - suspicion)) + log_odds
     return 1 / (1 + math.exp(-log)) if log > -700 else 0.0
@@ -397,8 +397,6 @@ def _shape(setting: Any) -> dict[str, Any]:
     return {"unit": unit, "one_release": epsilon if most is None else min(epsilon, most)}
 
 
-CELL = "padding:2px 8px;text-align:"
-
 Line = tuple[str, str]  # a name, and what there is to say about it
 
 
@@ -422,13 +420,6 @@ class ResultTable:
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         shown = ["  ".join(text.ljust(wide) for text, wide in zip(row, widths, strict=True)).rstrip() for row in cells]
         return "\n".join([*([self.caption] if self.caption else []), *shown])
-
-    def to_html(self) -> str:
-        """The table for a notebook."""
-        head = "".join(f'<th scope="col" style="{CELL}right">{escape(text)}</th>' for text in self.headings)
-        body = "".join(_html_row(*map(cell_text, row)) for row in self.rows)
-        title = f'<caption style="{CELL}left;white-space:nowrap">{escape(self.caption)}</caption>'
-        return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 class Result:
@@ -479,14 +470,12 @@ def html_page(title: str, lines: Sequence[Line], tables: Sequence[ResultTable] =
     >>> "<td" in html_page("Release", [("released", "3 of 3 events")]), "<b>" in html_page("<b>", [])
     (True, False)
     """
-    rows = "".join(_html_row(*line, align="left") for line in lines)
-    head = f"<p><strong>{escape(title)}</strong></p><table><tbody>{rows}</tbody></table>"
-    return f'<div class="seqveil">{head}{"".join(table.to_html() for table in tables)}</div>'
-
-
-def _html_row(name: str, *cells: str, align: str = "right") -> str:
-    shown = "".join(f'<td style="{CELL}{align}">{escape(text)}</td>' for text in cells)
-    return f'<tr><th scope="row" style="{CELL}left">{escape(name)}</th>{shown}</tr>'
+    left = 'style="padding:2px 8px;text-align:left"'
+    row = f'<tr><th scope="row" {left}>{{}}</th><td {left}>{{}}</td></tr>'
+    rows = "".join(row.format(escape(name), escape(text)) for name, text in lines)
+    below = "".join(f"<pre>{escape(str(table))}</pre>" for table in tables)
+    said = f"<p><strong>{escape(title)}</strong></p><table><tbody>{rows}</tbody></table>{below}"
+    return f'<div class="seqveil">{said}</div>'
 
 
 def aligned(lines: Sequence[Line]) -> str:

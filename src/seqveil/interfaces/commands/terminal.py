@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import signal
 import sys
 import threading
@@ -33,7 +32,6 @@ GROUPS = {  # the sections of `seqveil --help`; the first are what a newcomer ne
 REFRESH = 0.1  # seconds between two states of a line on a terminal
 LOGGED = 10.0  # seconds between two lines in a log
 ARRIVAL = "releases are written in the order in which events arrive, and whoever reads them sees it"
-AGAIN = 1.0  # seconds until an interruption that Python dropped is raised again
 
 
 class Interrupted(BaseException):
@@ -58,9 +56,7 @@ def interruptible() -> Iterator[None]:
     """Turn Ctrl-C and SIGTERM into `Interrupted` while the block runs.
 
     A signal may come while Python runs a finaliser, such as that of a generator nobody needs any more, and exceptions
-    there are dropped. The request is remembered: `check_interrupted` sees it at the next rows, and a run that waits for
-    rows is interrupted again after `AGAIN` seconds. Not at once: a KeyboardInterrupt of polars may be on its way
-    already, and closing what it leaves takes time.
+    there are dropped. The request is remembered: `check_interrupted` sees it at the next rows.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -68,22 +64,9 @@ def interruptible() -> Iterator[None]:
         _Request.made = True
         raise Interrupted
 
-    def dropped(lost: sys.UnraisableHookArgs) -> None:
-        """Ask again later, where Python drops an interruption; else do as before."""
-        if not issubclass(lost.exc_type, Interrupted):
-            hook(lost)
-            return
-        before.setdefault(signal.SIGALRM, signal.signal(signal.SIGALRM, stop))
-        signal.setitimer(signal.ITIMER_REAL, AGAIN)
-
-    _Request.made = False
     before: dict[int, Any] = {}
-    hook = sys.unraisablehook
-    try:
+    with suppress(ValueError):  # not the main thread: whoever runs it owns the signals
         before |= {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        sys.unraisablehook = dropped
-    except ValueError:  # not the main thread: whoever runs it owns the signals
-        pass
     try:
         yield
     except Exception:  # what a library made of the interruption, as numba's compiler does
@@ -91,12 +74,8 @@ def interruptible() -> Iterator[None]:
         raise
     finally:
         _Request.made = False  # the request was for this run; the next one in the same process begins without it
-        if signal.SIGALRM in before:
-            signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             signal.signal(number, handler)
-        if before:
-            sys.unraisablehook = hook
 
 
 class Commands(TyperGroup):
@@ -182,7 +161,7 @@ def _report(error: Exception) -> int:
 
 
 def _misused(error: Any) -> int:
-    """What typer says about the arguments, with the command's own example to go by; its help where it had none."""
+    """What typer says about the arguments; the help where there were none."""
     context: Any = getattr(error, "ctx", None)
     path, command = (context.command_path, context.command) if context else ("seqveil", None)
     empty = type(error).__name__ == "NoArgsIsHelpError"
@@ -193,9 +172,7 @@ def _misused(error: Any) -> int:
     if below and (empty or "Missing command" in error.format_message()):
         return _fail(f"expected a command after {path}: {', '.join(below)}; see {path} --help", BAD_INPUT)
     said = error.format_message().rstrip(". ")
-    shown = re.search(r"Example: (.+?)(?:\n\s*\n|$)", getattr(command, "help", None) or "", re.DOTALL)
-    example = f"for example: {shown[1]} (options: {path} --help)" if shown else f"see {path} --help"
-    return _fail(said + (" " if said.endswith("?") else "; ") + example, BAD_INPUT)
+    return _fail(f"{said}{'' if said.endswith('?') else ';'} see {path} --help", BAD_INPUT)
 
 
 def _fail(text: str, code: int, before: str = "error: ") -> int:
