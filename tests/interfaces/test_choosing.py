@@ -124,7 +124,7 @@ def test_the_command_prints_the_table_and_keeps_it(
 ) -> None:
     out, released = tmp_path / "m.model", tmp_path / "out.csv"
     assert main(["fit", str(file), "-o", str(out), "--context", "auto"]) == 0
-    assert "4 types, order 1, checked on 72 held-out people" in capsys.readouterr().out
+    assert "types:4, checked on 72 held-out people" in capsys.readouterr().out
     model = sv.MarkovModel.load(out)
     assert model.types == 4
     assert model.origin is not None

@@ -37,8 +37,8 @@ class Context:
 
     >>> Context.parse("types:16")
     Context(order=1, types=16, switch=0.0001)
-    >>> Context.parse("order:2,types:4").title
-    '4 types, order 2'
+    >>> Context.parse("types:4,order:2").name
+    'order:2,types:4'
     """
 
     order: int = 1
@@ -67,20 +67,12 @@ class Context:
         types = [f"types:{self.types}"] if self.types > 1 else []
         return ",".join([*order, *types, *([f"switch:{self.switch}"] if self.switch != SWITCH else [])])
 
-    @property
-    def title(self) -> str:
-        """The context in words."""
-        types = f"{self.types} types, " if self.types > 1 else ""
-        changing = f", switch {self.switch}" if self.switch != SWITCH else ""
-        return f"{types}order {self.order}{changing}"
-
 
 @dataclass(frozen=True)
 class Check:
     """How a model did on people whom it was not fitted to."""
 
     context: str
-    title: str
     types: int  # that there are: some may have been merged
     transitions: int
     people: int
@@ -120,7 +112,7 @@ def check(model: MarkovModel, users: Ints, codes: Ints, context: Context) -> Che
     mean = float(totals.sum() / codes.size)
     error = error_of_mean(totals, lengths) if np.isfinite(mean) else 0.0
     size = (int(model.types), model.transitions, lengths.size, codes.size)
-    return Check(context.name, called(model, context), *size, mean, error)
+    return Check(context.name, *size, mean, error)
 
 
 @dataclass(frozen=True)
@@ -138,7 +130,7 @@ class Choice:
         rows = []
         for row in self.table:
             figures = f"{row.log_likelihood:.4f}", f"{row.standard_error:.4f}", f"{row.transitions:,}"
-            rows.append((row.title, *figures, "taken" if row is self.taken else ""))
+            rows.append((called(row.context, row.types), *figures, "taken" if row is self.taken else ""))
         return str(ResultTable("", heads, rows)).splitlines()
 
 
@@ -246,7 +238,7 @@ def choose(
     taken = table[-1] if text != "auto" else min(near, key=lambda row: row.transitions)
     context = found[table.index(taken)]
     model = people.fit(context, alphabet, held[:0], **how)
-    note = f"{called(model, context)}, checked on {taken.people:,} held-out people"
+    note = f"{called(taken.context, model.types)}, checked on {taken.people:,} held-out people"
     record = {  # what the model's file keeps: public, like the model
         "kind": "context",
         "private": False,
@@ -265,9 +257,6 @@ def people_held_out(people: int) -> Ints:
     return np.random.default_rng(0).permutation(people)[:many]
 
 
-def called(model: MarkovModel, context: Context) -> str:
-    """The context of a fitted model in words, and where types of too few people were merged how many there are."""
-    if model.types >= context.types:
-        return context.title
-    left = "one type" if model.types == 1 else f"{model.types} types"
-    return f"{left}, order {model.order} (merged from {context.types})"
+def called(context: str, types: int) -> str:
+    """A context, and where types of too few people were merged how many are left."""
+    return f"{context} ({types} types left)" if types < Context.parse(context).types else context

@@ -44,7 +44,7 @@ from seqveil.core.words import (
 from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import Terms
-from seqveil.interfaces.trials import mean_cost, release
+from seqveil.interfaces.trials import release
 
 SEEN_BY = {  # who sees what is released: a suspicion, and what it may become at most where nobody says so
     "public": (0.10, 0.15),
@@ -145,9 +145,7 @@ class PlanRow:
     policy: Policy
     total: float
     error: float
-    standard_error: float | None
     decoded_error: float
-    withheld: float
     leakage: float
     with_secret: float | None = None
     without_secret: float | None = None
@@ -348,7 +346,7 @@ class _Trials:
         self.people.append(len(people))
         with heard(stepped):
             found = release(terms, people, self.seed + 1)
-        costs = (*mean_cost(found.costs), found.decoded_error, found.withheld, found.leakage)
+        costs = (found.error, found.decoded_error, found.leakage)
         return PlanRow(policy, total, *costs, *_by_secret(terms, people, found.costs))
 
     def _people(self, many: int) -> list[Ints]:

@@ -60,11 +60,6 @@ class Trial:
         return mean_cost(self.filtered)[0]
 
     @property
-    def withheld(self) -> float:
-        """The share of releases that say nothing."""
-        return float((np.concatenate(list(self.released.values())) < 0).mean())
-
-    @property
     def leakage(self) -> float:
         """The most that any stream disclosed, by the exact account."""
         return max(self.most, -self.least)

@@ -23,10 +23,7 @@ serve = o.Section(rich_markup_mode=None)
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """How a service is reached, by whom, and how it draws; model, policy and state file come beside it.
-
-    >>> ServeOptions(no_auth=True).check()
-    """
+    """How a service is reached, by whom, and how it draws; model, policy and state file come beside it."""
 
     key: Path | None = o.opt(
         "FILE",
@@ -57,15 +54,11 @@ class ServeOptions:
             raise InputError("expected --port from 0 to 65535 and --rate above 0; see serve --help")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise InputError("TLS needs both --tls-cert and --tls-key")
-        if self.tokens is not None and self.no_auth:
-            raise InputError("pass --tokens or --no-auth, not both")
-        if self.tokens is None and not self.no_auth:
+        if (self.tokens is None) != self.no_auth or (self.no_auth and not is_loopback(self.host)):
             raise InputError(
                 "without tokens anyone could release for anyone; make some with `seqveil serve token add FILE` and "
-                "pass --tokens FILE, or --no-auth on a loopback address"
+                "pass --tokens FILE, or --no-auth instead, on a loopback address alone"
             )
-        if self.no_auth and not is_loopback(self.host):
-            raise InputError("--no-auth is for a loopback address alone; pass --tokens FILE")
         if not is_loopback(self.host) and self.tls_cert is None and not self.insecure:
             raise InputError(
                 "raw symbols would cross the network unprotected; pass --tls-cert and --tls-key, or --insecure where "
