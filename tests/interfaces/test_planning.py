@@ -65,13 +65,8 @@ def test_from_accuracy_it_finds_the_least_that_reaches_it(monkeypatch):
 
 def test_where_nobody_has_the_secret_no_error_is_made_up_for_them():
     policy = sv.Policy(secrets=[sv.secrets.ever("health", window=3, epsilon=0.5)])
-    shares = []
     people = [np.array([0, 1, 0])] * 2
-    found = plan(
-        MODEL, Wishes(policy=policy), length=3, streams=people, progress=lambda label, share: shares.append(share)
-    )
-    assert shares == sorted(shares)
-    assert len(set(shares)) == 4  # it moves with each event
+    found = plan(MODEL, Wishes(policy=policy), length=3, streams=people)
     assert found.chosen.with_secret is None
     assert "lasts" not in dict(found.lines())
     assert found.tables()[0].rows[0][4] == "nobody tried"

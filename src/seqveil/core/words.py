@@ -32,7 +32,6 @@ REMEDY = "declare what must stay secret, lower its ε, or set a total budget; `s
 IMPOSSIBLE = "the model calls impossible what they may do"  # a doubt about a secret
 UNCHECKED = "nobody checked that these people follow the model"  # a doubt, until their releases were asked
 NIGHT_AND_DAY = "the chain does not know night from day: `seqveil attack` says whether it holds"  # a doubt about hours
-ALONE = "one release alone can reveal as much as its whole block, and given the earlier ones of its block"
 MEASURED = "measured, not promised"
 PUBLIC_ZONE = "the zone is public: name places that are the same for everyone, never one person's home"
 SUSPICION = 0.25  # that the sentence of a secret takes as its example
@@ -114,8 +113,6 @@ def by_odds(log_odds: float, measured: bool = False) -> str:
 
     By releases of leakage L on either side the odds of anything in a stream move by e^2L.
 
-    >>> by_odds(0.5)
-    'a suspicion of 1 % becomes at most 1.7 %, one of 10 % at most 16 %, one of 50 % at most 63 %'
     >>> by_odds(0.5, measured=True)
     'a suspicion of 1 % became 1.7 %, one of 10 % 16 %, one of 50 % 63 %'
     """
@@ -277,15 +274,6 @@ class Risk:
         ldp: the level that holds whatever people do, worst over users, where the model calls something impossible; it
             takes the place of `up` and `down`. None where the model allows everything.
         undone: why none of it holds (a seed, a broken promise, people who do not follow the model), if anything.
-
-    >>> risk = Risk(42.0, one_release=3.0)
-    >>> for sentence in risk.sentences:
-    ...     print(sentence)
-    any one release, about anything: a suspicion of 1 % becomes at most 81 %, one of 10 % at most 98 %, one of 50 % at
-    most 99.8 %
-    all releases of a stream together, about anything: even a suspicion of 1 % may become certainty
-    >>> risk.grade.colour
-    'red'
     """
 
     up: float
@@ -343,8 +331,6 @@ class Risk:
         said += [f"{each}; a secret about the whole stream is kept whenever it ends" for each in self.unkept]
         if self.one_release is not None:
             said.append(f"any one {self.unit}, about anything: {by_odds(2 * self.one_release)}")
-            if self.unit.startswith("block"):
-                said.append(f"{ALONE}: {by_odds(4 * self.one_release)}")
         beside = " else" if self.secrets else ""
         about = f"all releases of a stream together, about anything{beside}{', measured, not promised' * self.measured}"
         said.append(f"{about}: {by_odds(self.log_odds, self.measured)}")
@@ -402,14 +388,7 @@ Line = tuple[str, str]  # a name, and what there is to say about it
 
 @dataclass(frozen=True)
 class ResultTable:
-    """Rows under headings; the first column names the rows.
-
-    >>> print(ResultTable("errors", ("ε", "error"), [("0.5", 0.25), ("1", None)]))
-    errors
-    ε    error
-    0.5  0.25
-    1
-    """
+    """Rows under headings; the first column names the rows."""
 
     caption: str
     headings: Sequence[str]
@@ -423,21 +402,7 @@ class ResultTable:
 
 
 class Result:
-    """What a command found; a subclass is a dataclass that defines `lines`, and `tables` where it has some.
-
-    >>> @dataclass(frozen=True, repr=False)
-    ... class Found(Result):
-    ...     events: int
-    ...     leakage: float
-    ...     def lines(self):
-    ...         return [("events", f"{self.events:,}"), ("leakage", cell_text(self.leakage))]
-    >>> found = Found(1200, math.inf)
-    >>> print(found)
-    events   1,200
-    leakage  no bound
-    >>> found.to_dict()
-    {'events': 1200, 'leakage': None}
-    """
+    """What a command found; a subclass is a dataclass that defines `lines`, and `tables` where it has some."""
 
     title: ClassVar[str] = ""  # in a notebook; the name of the class where it is empty
 

@@ -18,9 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from seqveil.core import filtering
+from seqveil.core import filtering, words
 from seqveil.core.alphabet import Alphabet
-from seqveil.core.bulk import heard
 from seqveil.core.distortion import Distortion, error_size
 from seqveil.core.errors import InputError, option
 from seqveil.core.kernel import Floats, Ints
@@ -28,19 +27,7 @@ from seqveil.core.mechanisms.blocks import LARGEST
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
 from seqveil.core.secrets.ahead import LONGEST
-from seqveil.core.words import (
-    Line,
-    Result,
-    ResultTable,
-    Risk,
-    count,
-    log_odds_for,
-    made_public,
-    moved,
-    percent,
-    percent_up,
-    plain,
-)
+from seqveil.core.words import Line, Result, ResultTable, Risk
 from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import Terms
@@ -103,7 +90,7 @@ class Wishes:
         """The total that the odds allow, of each secret or of a stream, rounded down to three figures; None: no odds"""
         if self.odds is None:
             return None
-        return _down(log_odds_for(*self.odds) / (1 if self.secrets else 2), figures=3)
+        return _down(words.log_odds_for(*self.odds) / (1 if self.secrets else 2), figures=3)
 
     def totals(self, length: int) -> tuple[float, ...]:
         """The totals to show, of each secret or of a stream."""
@@ -199,11 +186,11 @@ class Plan(Result):
 
     def lines(self) -> list[Line]:
         """The people, the recommended policy, what it costs and what it means."""
-        people = count(self.people, "held-out person", "held-out people")
+        people = words.count(self.people, "held-out person", "held-out people")
         if not self.held_out:
-            people = f"{count(self.people, 'stream')} simulated from the model"
+            people = f"{words.count(self.people, 'stream')} simulated from the model"
         said = [("read", self.read)] if self.read else []
-        said.append(("tried on", f"{people}, {count(self.length, 'event')} each at most"))
+        said.append(("tried on", f"{people}, {words.count(self.length, 'event')} each at most"))
         if self.chosen is not None and self.risk is not None:
             said += [
                 ("policy", "; ".join(self.chosen.policy.to_toml().replace("\n\n", "\n").splitlines())),
@@ -222,7 +209,7 @@ class Plan(Result):
         """An error in words; none where nobody was tried whom it would be of."""
         if error is None:
             return "nobody tried"
-        return f"{percent(error)} wrong" if self.distortion == "hamming" else error_size(error, self.distortion)
+        return f"{words.percent(error)} wrong" if self.distortion == "hamming" else error_size(error, self.distortion)
 
     def _error(self, row: PlanRow) -> str:
         by_secret = ""
@@ -236,7 +223,9 @@ class Plan(Result):
         """What does not go together, and what becomes public."""
         found, wishes, row = [], self.wishes, self.chosen
         if row is not None and wishes.odds is not None and row.total > (wishes.allowed or math.inf):
-            found.append(f"this does not keep a suspicion of {percent(wishes.odds[0])} under {percent(wishes.odds[1])}")
+            found.append(
+                f"this does not keep a suspicion of {words.percent(wishes.odds[0])} under {words.percent(wishes.odds[1])}"
+            )
         if row is not None and not wishes.secrets and row.error > 0.9 * self.guess:
             found.append(
                 "this is hardly better than the best guess with no release at all: declare what must stay secret, and "
@@ -249,7 +238,7 @@ class Plan(Result):
                 f"this counts every wrong release alike; {option('distortion', far)} counts how far off it is, here "
                 "and in a policy"
             )
-        return (*found, *(text for text in [made_public(wishes.secrets, self.model.alphabet.on_map)] if text))
+        return (*found, *(text for text in [words.made_public(wishes.secrets, self.model.alphabet.on_map)] if text))
 
     def tables(self) -> list[ResultTable]:
         """The errors of all policies."""
@@ -257,10 +246,10 @@ class Plan(Result):
         by_secret = any((row.with_secret, row.without_secret) != (None, None) for row in self.rows)
         rows = []
         for row in self.rows:
-            becomes = percent_up(moved(EXAMPLE, row.total * (1 if secrets else 2)))
+            becomes = words.percent_up(words.moved(EXAMPLE, row.total * (1 if secrets else 2)))
             sides = (self._cost(row.with_secret), self._cost(row.without_secret)) if by_secret else ()
             rows.append((f"{row.total:g}", becomes, row.way, self._cost(row.error), *sides))
-        heads = ["ε of the secret" if secrets else "total of a stream", f"{percent(EXAMPLE)} becomes at most"]
+        heads = ["ε of the secret" if secrets else "total of a stream", f"{words.percent(EXAMPLE)} becomes at most"]
         heads += ["released", "error", *(["with the secret", "without it"] if by_secret else [])]
         return [ResultTable("", heads, rows)]
 
@@ -271,7 +260,7 @@ class Plan(Result):
         facts["error"] = None if self.chosen is None else self.chosen.error
         if self.risk is not None:
             facts |= {"words": self.risk.sentences, "grade": self.risk.grade.colour}
-        return dict(plain(facts))
+        return dict(words.plain(facts))
 
 
 def plan(
@@ -287,12 +276,10 @@ def plan(
     """The error to expect of policies on this model, and the policy that does what is wished.
 
     Parameters:
-        model: how streams usually run.
-        wishes: what is wanted; without odds and an accuracy nothing is recommended.
+        model, wishes: how streams usually run, and what is wanted; without odds and accuracy nothing is recommended.
         length: events of a stream, at most.
         streams: codes of people whom the model was not fitted to; None: they are simulated.
-        people: how many are tried; by default 200, in batches at most 40, for secrets 5 to 200, so that they have some
-            4,000 events together, or 400 where a release takes long, and 20 where it takes a program.
+        people: how many are tried; by default 200, and fewer where a release takes long.
         seed: of people and randomness; the same seed gives the same figures.
         progress: called with what is under way, and the share that is done.
 
@@ -334,18 +321,10 @@ class _Trials:
         terms = policy.on(self.model)
         people = self._people(_usual_people(terms, self.length) if self.most is None else self.most)
         done = len(self.people)
-        label = f"policy {done + 1} of {self.expected}, on {count(len(people), 'person', 'people')}"
-        events, under_way = sum(map(len, people)), [0]
-
-        def stepped(streams: int) -> None:
-            """Tell how many of the events were released."""
-            under_way[0] += streams
-            self.tell(label, (done + min(1.0, under_way[0] / events)) / self.expected)
-
-        stepped(0)
+        label = f"policy {done + 1} of {self.expected}, on {words.count(len(people), 'person', 'people')}"
+        self.tell(label, done / self.expected)
         self.people.append(len(people))
-        with heard(stepped):
-            found = release(terms, people, self.seed + 1)
+        found = release(terms, people, self.seed + 1)
         costs = (found.error, found.decoded_error, found.leakage)
         return PlanRow(policy, total, *costs, *_by_secret(terms, people, found.costs))
 
@@ -357,13 +336,11 @@ class _Trials:
 
 
 def _usual_people(terms: Terms, length: int) -> int:
-    """How many people a policy is tried on unless somebody says so."""
-    if terms.in_batches:
-        return min(40, max(8, 100 * terms.batch // max(1, length)))
+    """How many people a policy is tried on unless somebody says so: some, and fewer where a release takes long."""
+    quick = terms.distortion.is_hamming and not terms.in_batches
     if terms.guards:  # a release takes some tenths of a millisecond in closed form, else some hundredths of a second
         quick = terms.in_closed_form and terms.model.size <= QUICK
-        return min(200, max(5, (4000 if quick else 400) // length))
-    return 200 if terms.distortion.is_hamming else 20
+    return min(200, max(5, (10_000 if quick else 400) // length))
 
 
 def _searched(tried: _Trials, wishes: Wishes) -> tuple[list[PlanRow], PlanRow | None]:
@@ -401,7 +378,7 @@ def _searched(tried: _Trials, wishes: Wishes) -> tuple[list[PlanRow], PlanRow | 
         if not totals or (allowed or 0.0) > most:
             raise InputError(
                 f"with more than ε = {HIGHEST:g} an event or a secret all but the truth is released, and streams have "
-                f"{count(length, 'event')}; ask for less, or for longer streams"
+                f"{words.count(length, 'event')}; ask for less, or for longer streams"
             )
         tried.expected = len(ways) * len(totals)
         for total in sorted(totals):

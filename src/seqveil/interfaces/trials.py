@@ -105,14 +105,6 @@ def release(
     With `smooth` the receiver's guess given all releases is made as well. `follow` are accounts of secrets that the
     terms do not keep, before the first release. `shared`: a short last batch gets its events' share of ε, instead of
     that of a whole one.
-
-    >>> from seqveil import MarkovModel, Policy
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> people = model.sample(12, 200, seed=1)
-    >>> alone, together = (release(Policy(**each).on(model), people, 1).error for each in
-    ...                    ({"epsilon": 0.5}, {"epsilon": 6.0, "block": 12}))
-    >>> together < alone / 2
-    True
     """
     if terms.budget.seconds is not None or (terms.in_batches and terms.budget.when_spent == "stop"):
         raise InputError("a trial has neither times nor gaps; take a budget per number of releases, when_spent = hold")

@@ -33,16 +33,12 @@ def attack(
     confidence bound on the effective ε for these people and a verdict: broken; not refuted, with the size of a leak
     that would have been noticed; or not decided, with the number of people needed to decide.
 
-    With --with-model, an attacker who believes another model, such as a mixture of types or a chain of order 2,
-    guesses too, by the exact probability of the secret given all releases. Fit that model to people who are not
-    attacked, and name the release's own model with --model.
+    With --with-model, an attacker who believes another model guesses too, by the exact probability of the secret given
+    all releases. Fit that model to people who are not attacked, and name the release's own model with --model.
 
-    It reads the truth, so it is for those who hold the raw data. Run it before a stream goes live, on people who
-    had no part in fitting the model. Exit code 1: a promise is broken.
+    Run it before a stream goes live, on people who had no part in fitting the model. Exit code 1: a promise is broken.
 
     Example: seqveil attack released.csv --truth clicks.csv --secret ever:health --secret-window 20
-
-    Example: seqveil attack released.csv --truth clicks.csv -m clicks.model --with-model types.model
     """
     from seqveil.evaluate.attack.files import attack as found_by
 

@@ -31,13 +31,10 @@ def compare(
     of a secret beyond its declared ε, is marked.
 
     If the policy declares secrets, every row shows what the mechanism promises about each secret and the most that it
-    disclosed about that secret (the exact account under the model). Methods made for secrets take part too, all of
-    them or those that --mechanisms names: guarded and total, which bound what is disclosed, and utility_optimised and
-    suppression, which do not. With --attack, each secret is attacked as by `seqveil attack`.
+    disclosed about it. Methods made for secrets take part too: guarded and total, which bound what is disclosed, and
+    utility_optimised and suppression, which do not. With --attack, each secret is attacked as by `seqveil attack`.
 
     Example: seqveil compare today.csv -m clicks.model --epsilon 0.5,1,2
-
-    Example: seqveil compare today.csv -m clicks.model --policy policy.toml --attack
     """
     from seqveil.core.model import MarkovModel
     from seqveil.engine.policy import Policy

@@ -100,13 +100,10 @@ def mqtt(
     """Release what devices publish; the released value of each event is drawn once.
 
     That holds across crashes and redeliveries. In: {"seq": 0, "value": V}; if the policy uses batches, V is the list of
-    the batch's values. Out: {"seq", "value", "epsilon"}. With --payload it reads what OwnTracks, Zigbee2MQTT and Home
-    Assistant publish, and publishes a message of the same form with the released value. Nothing else of the raw message
-    is passed on, except OwnTracks' time (with time slots, the slot's). With such payloads and a model fitted to time
-    slots (fit --every-seconds), it makes one release for each slot: see docs/bridges.md.
+    the batch's values. Out: {"seq", "value", "epsilon"}. With --payload it reads and publishes what OwnTracks,
+    Zigbee2MQTT and Home Assistant do: see docs/bridges.md.
 
-    Ctrl-C stops the bridge after it has finished the events it has accepted. The log, one JSON object per line on
-    standard error, names no user and no value.
+    Ctrl-C stops the bridge after it has finished the events it has accepted. The log names no user and no value.
 
     Example: seqveil bridge mqtt --broker localhost --model m.model --policy policy.toml --state bridge.db
     """
@@ -152,10 +149,9 @@ def kafka(
     The released value of each event is drawn once and, for consumers with isolation.level=read_committed, published
     once. In: {"value": V}, with "seq" where the producer numbers the events of a user; otherwise the bridge numbers
     events by partition and offset. Out: {"seq", "value", "epsilon"} under the same key. The bridge joins no consumer
-    group and never rebalances; it only commits offsets under group.id, so that lag can be monitored.
+    group; it only commits offsets under group.id, so that lag can be monitored.
 
-    Ctrl-C or SIGTERM finishes the current transaction, then stops. The log, one JSON object per line on standard error,
-    names no user and no value.
+    Ctrl-C or SIGTERM finishes the current transaction, then stops. The log names no user and no value.
 
     Example: seqveil bridge kafka --bootstrap localhost:9092 --raw places --released places-released --model m.model
     --policy policy.toml --state bridge.db

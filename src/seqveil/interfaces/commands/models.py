@@ -91,14 +91,10 @@ def fit(
     With --context some people are held out of the fit, and the table of how well each candidate predicts them is
     printed and kept in the model file. types:16 is a mixture of 16 chains, one for each type of person.
 
-    The model remembers columns, slots and the treatment of missing values; give those options to later commands only
-    for a file that differs from this one. `seqveil inspect DATA` proposes options.
+    The model remembers columns, slots and the treatment of missing values; later commands need those options only for
+    a file that differs from this one. `seqveil inspect DATA` proposes options.
 
     Example: seqveil fit clicks.csv -o clicks.model --context auto
-
-    Example: seqveil fit meters.csv -o meters.model --levels 8 --trait heating
-
-    Example: seqveil fit clicks.csv -o clicks.model --private 1 --alphabet pages.txt
     """
     from seqveil.interfaces.files.fit import fit_table
 

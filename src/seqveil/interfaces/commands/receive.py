@@ -28,15 +28,12 @@ def audit(
     the promises, and tests whether these people follow the model. If they do, the test raises an alarm with a
     probability of at most 1 %, however many releases there are. No alarm is no proof.
 
-    With --html it also writes a page for a data protection officer: promises, checks, what an attacker got, the
-    account, and a claim sheet that follows NIST SP 800-226. It names no user and no released value.
-
-    With --secret it measures exactly what all releases of a stream together disclosed about it, whatever the
-    mechanism, and checks its ε where --secret-epsilon or the side file has one.
+    With --html it also writes a page for a data protection officer, which follows NIST SP 800-226 and names no user and
+    no released value. With --secret it measures exactly what all releases of a stream together disclosed about it,
+    whatever the mechanism, and checks its ε where --secret-epsilon or the side file has one.
 
     Policy and columns come from the side file; pass --policy if there is none, or for observers. Exit code 1: a check
-    failed, the release was seeded, or these people do not follow the model. Exit code 2: the file cannot be a release
-    made with this model and policy.
+    failed, the release was seeded, or these people do not follow the model.
 
     Example: seqveil audit released.csv --model clicks.model --json
     """

@@ -62,9 +62,8 @@ def backup(
 ) -> None:
     """Copy a state file as it is now, and check the copy.
 
-    Only the owner may read the copy. A service may keep the file open meanwhile. If you continue from an older copy,
-    the values of events released since then are drawn a second time, which reveals more than the account says: see
-    docs/operations.md first.
+    Only the owner may read the copy. A service may keep the file open meanwhile. Whoever continues from an older copy
+    draws values a second time, which reveals more than the account says: see docs/operations.md first.
 
     Example: seqveil state backup clicks.db backups/clicks.db
     """
