@@ -223,9 +223,8 @@ class Plan(Result):
         """What does not go together, and what becomes public."""
         found, wishes, row = [], self.wishes, self.chosen
         if row is not None and wishes.odds is not None and row.total > (wishes.allowed or math.inf):
-            found.append(
-                f"this does not keep a suspicion of {words.percent(wishes.odds[0])} under {words.percent(wishes.odds[1])}"
-            )
+            before, after = map(words.percent, wishes.odds)
+            found.append(f"this does not keep a suspicion of {before} under {after}")
         if row is not None and not wishes.secrets and row.error > 0.9 * self.guess:
             found.append(
                 "this is hardly better than the best guess with no release at all: declare what must stay secret, and "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from seqveil.interfaces.bridge.core import Core, Link
     from seqveil.interfaces.bridge.payloads import Payloads
 
-PASSWORD = "SEQVEIL_MQTT_PASSWORD"
 ENDING = (signal.SIGINT, signal.SIGTERM)
 
 bridge = o.Section(help="Release what arrives on a message broker.", no_args_is_help=True, rich_markup_mode=None)
@@ -95,7 +93,7 @@ def mqtt(
     ),
     ca: Path | None = o.opt("FILE", "Certificate of the CA that signed the broker's  [default: the system's CAs]"),
     cert: Path | None = o.opt("FILE", "The bridge's own certificate and its key, in one file."),
-    password_file: Path | None = o.opt("FILE", f"Has the password in its first line  [default: {PASSWORD}]"),
+    password_file: Path | None = o.opt("FILE", "Has the password in its first line."),
 ) -> None:
     """Release what devices publish; the released value of each event is drawn once.
 
@@ -112,7 +110,7 @@ def mqtt(
         from seqveil.interfaces.bridge.payloads import Discovery
         from seqveil.interfaces.client import is_loopback
     # the broker queues under the client's name, which like the state file is to be kept and used once
-    reached = Broker.at(broker, f"seqveil-{kept.state.stem}", _password(password_file, "@" in broker), ca, cert)
+    reached = Broker.at(broker, f"seqveil-{kept.state.stem}", _password(password_file), ca, cert)
     payloads = kept.payloads()
     form = payloads.form
     topics = Topics(raw, released, errors, None if discovery is None else Discovery(discovery, form))
@@ -121,10 +119,10 @@ def mqtt(
     kept.work(payloads, MqttLink(reached, topics, form.own), tls=reached.tls is not None)
 
 
-def _password(file: Path | None, named: bool) -> str | None:
-    """The password, from a file or the environment: the command line would show it to everyone on the machine."""
+def _password(file: Path | None) -> str | None:
+    """The password, from a file: the command line would show it to everyone on the machine."""
     if file is None:
-        return os.environ.get(PASSWORD) if named else None
+        return None
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
