@@ -108,6 +108,6 @@ def test_an_interrupted_run_leaves_nothing(large, model, tmp_path, number):
     with subprocess.Popen(args, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdin.write(large.read_bytes()[:1_000_000])  # more than a pipe holds, so it reads
         process.send_signal(number)
-        assert process.stderr.read().decode() == "interrupted; nothing was written\n"
+        assert process.stderr.read().decode() == "interrupted; no file was written\n"
         assert process.wait() == 1
     assert os.listdir(folder) == []

@@ -13,10 +13,8 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from enum import Enum
 from html import escape
-from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -404,8 +402,6 @@ class ResultTable:
 class Result:
     """What a command found; a subclass is a dataclass that defines `lines`, and `tables` where it has some."""
 
-    title: ClassVar[str] = ""  # in a notebook; the name of the class where it is empty
-
     def lines(self) -> list[Line]:
         """What there is to say: a name and a sentence, line by line."""
         raise NotImplementedError
@@ -426,7 +422,7 @@ class Result:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return html_page(self.title or type(self).__name__, self.lines(), self.tables())
+        return html_page(type(self).__name__, self.lines(), self.tables())
 
 
 def html_page(title: str, lines: Sequence[Line], tables: Sequence[ResultTable] = ()) -> str:
@@ -473,7 +469,7 @@ def plain(value: Any) -> Any:
     >>> plain({"error": float("nan"), "people": np.int64(3), "shares": (0.5, math.inf)})
     {'error': None, 'people': 3, 'shares': [0.5, None]}
     """
-    if isinstance(value, str | bool | int | None) and not isinstance(value, Enum):
+    if isinstance(value, str | bool | int | None):
         return value
     if isinstance(value, Mapping):
         return {str(key): plain(part) for key, part in value.items()}
@@ -483,8 +479,6 @@ def plain(value: Any) -> Any:
         return float(value) if math.isfinite(value) else None
     if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist())
-    if isinstance(value, PathLike):
-        return fspath(value)
     if hasattr(value, "to_dict"):
         return plain(value.to_dict())
     if is_dataclass(value) and not isinstance(value, type):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from seqveil.core.words import Line, Result, count, guess_means, plain
 
@@ -94,7 +94,6 @@ class Finding:
 class Findings(Result):
     """What an attack found, one finding for each secret."""
 
-    title: ClassVar[str] = "Attack"
     attacks: tuple[Finding, ...]
 
     def __iter__(self) -> Iterator[Finding]:

@@ -6,9 +6,9 @@ import json as codec
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -125,7 +125,11 @@ def export(file: StateFile, out: o.Out, user: Users = None) -> None:
         raise InputError(f"{os.path.basename(out)}: is there already; name a file that is not")
     wording = Wording(setting.model.alphabet)
     made = begun_later = 0
-    with reading(file) as found, _written(out) as sink:
+    with ExitStack() as held:
+        found, sink = held.enter_context(reading(file)), sys.stdout
+        if out != "-":
+            part = held.enter_context(replacing(out, private=True))
+            sink = held.enter_context(part.open("w", encoding="utf-8"))
         names = user or [str(name) for _, name, row in found.users() if row is None or not row.erased]
         for name, row in _rows(found, names):
             for stored in with_gaps(found.releases(row), 0):
@@ -139,19 +143,6 @@ def export(file: StateFile, out: o.Out, user: Users = None) -> None:
     if begun_later:
         whose = count(begun_later, "user")
         note(f"the releases of {whose} begin later than with number 0, for their first releases were erased")
-
-
-@contextmanager
-def _written(out: str) -> Iterator[TextIO]:
-    """Standard output, or a file that is there whole or not at all."""
-    if out == "-":
-        yield sys.stdout
-        return
-    try:
-        with replacing(out, private=True) as part, part.open("w", encoding="utf-8") as file:
-            yield file
-    except OSError as error:
-        raise InputError(f"{os.path.basename(out)}: cannot be written ({error.strerror}); check the path") from None
 
 
 @state.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import sys
@@ -41,13 +40,12 @@ class Interrupted(BaseException):
 INTERRUPTIONS = (Interrupted, KeyboardInterrupt)  # at Ctrl-C polars raises Python's own, whatever the handler does
 
 
-class _Request:
-    made = False
+_requested = threading.Event()
 
 
 def check_interrupted() -> None:
     """Raise where the run was asked to end, and Python dropped the exception that said so."""
-    if _Request.made:
+    if _requested.is_set():
         raise Interrupted
 
 
@@ -61,7 +59,7 @@ def interruptible() -> Iterator[None]:
 
     def stop(number: int, frame: FrameType | None) -> None:
         """Raise, and remember that the run was asked to end."""
-        _Request.made = True
+        _requested.set()
         raise Interrupted
 
     before: dict[int, Any] = {}
@@ -73,7 +71,7 @@ def interruptible() -> Iterator[None]:
         check_interrupted()
         raise
     finally:
-        _Request.made = False  # the request was for this run; the next one in the same process begins without it
+        _requested.clear()  # the request was for this run; the next one in the same process begins without it
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -122,9 +120,7 @@ def run(app: typer.Typer, argv: Sequence[str] | None = None) -> int:
         with interruptible():
             code = typer.main.get_command(app)(args, prog_name="seqveil", standalone_mode=False) or OK
     except INTERRUPTIONS as stop:
-        piped = "--out=-" in args or any(pair in (("--out", "-"), ("-o", "-")) for pair in itertools.pairwise(args))
-        left = "rows already on standard output stand" if piped else "nothing was written"
-        code = _fail(str(stop) or f"interrupted; {left}", FAILED, "")
+        code = _fail(str(stop) or "interrupted; no file was written", FAILED, "")
     except SystemExit as end:  # of a server that could not begin
         code = end.code if isinstance(end.code, int) else FAILED
     except BrokenPipeError:
@@ -163,16 +159,11 @@ def _report(error: Exception) -> int:
 def _misused(error: Any) -> int:
     """What typer says about the arguments; the help where there were none."""
     context: Any = getattr(error, "ctx", None)
-    path, command = (context.command_path, context.command) if context else ("seqveil", None)
-    empty = type(error).__name__ == "NoArgsIsHelpError"
-    if path == "seqveil" and empty:
+    if type(error).__name__ == "NoArgsIsHelpError":
         print(context.get_help(), file=sys.stderr)
         return BAD_INPUT
-    below = getattr(command, "commands", None)
-    if below and (empty or "Missing command" in error.format_message()):
-        return _fail(f"expected a command after {path}: {', '.join(below)}; see {path} --help", BAD_INPUT)
     said = error.format_message().rstrip(". ")
-    return _fail(f"{said}{'' if said.endswith('?') else ';'} see {path} --help", BAD_INPUT)
+    return _fail(f"{said}; see {context.command_path if context else 'seqveil'} --help", BAD_INPUT)
 
 
 def _fail(text: str, code: int, before: str = "error: ") -> int:
