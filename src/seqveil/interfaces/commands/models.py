@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 from seqveil.core.model import SMOOTHING
-from seqveil.core.words import aligned
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import progress, show
 
@@ -104,7 +103,7 @@ def fit(
         compared = partial(meter.turn, "comparing contexts")
         fitted = fit_table(data, progress=meter.advance, working=compared, **how)
     fitted.model.save(out)
-    show({"model": str(out), **fitted.to_dict()} if json else aligned(fitted.lines(str(out))), json)
+    show(fitted, json, model=out)
 
 
 def learn(
@@ -123,7 +122,4 @@ def learn(
     with progress("learning", "rounds, trials included") as meter:
         found = learn_released(released, model, meta=meta, working=meter.at)
     found.model.save(out)
-    if json:
-        show({**found.to_dict(), "out": str(out)}, json)
-    else:
-        show(aligned([*found.lines(), ("written", out.name)]), to_stderr=True)
+    show(found, json, to_stderr=not json, out=out)

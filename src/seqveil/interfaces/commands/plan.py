@@ -44,7 +44,6 @@ def plan(
     length: int | None = o.opt("T", "Number of events in a stream  [default: the median of the data, else 50]"),
     people: int | None = o.opt("N", "People to try it on  [default: 200; fewer where it is slow]"),
     out: Path | None = o.opt("FILE", "Write the recommended policy.", "-o"),
-    force: bool = o.switch("Replace a policy that is there already."),
     columns: o.ColumnOptions,
     json: o.Json = False,
 ) -> None:
@@ -79,8 +78,8 @@ def plan(
     )
     if out is not None and wishes.odds is None and wishes.wrong is None and wishes.policy is None:
         raise InputError("--out is for a recommended policy; add --seen-by partner, or --wrong 0.2")
-    if out is not None and not force and taken(out):
-        raise InputError(f"{out.name}: is there already; name another file with --out, or pass --force to replace it")
+    if out is not None and taken(out):
+        raise InputError(f"{out.name}: is there already; name another file with --out, or remove it first")
     with progress("reading") as meter:
         model, streams, read = _read(source, data, columns)
         usual = USUAL_LENGTH if streams is None else int(np.median([len(codes) for codes in streams]))

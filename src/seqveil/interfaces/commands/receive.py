@@ -78,7 +78,7 @@ def decode(
             released, model, out=out, online=online, distortion=distortion, histogram=histogram, truth=truth,
             policy=policy, meta=meta, format=format, progress=meter.advance,
         )  # fmt: skip
-    show({**found.to_dict(), "out": out} if json else found, json, to_stderr=out == "-" or not json)
+    show(found, json, to_stderr=out == "-" or not json, out=out)
 
 
 def stats(

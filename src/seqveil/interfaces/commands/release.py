@@ -114,7 +114,7 @@ def release(
             raise
         raise Interrupted("interrupted; what was released stands, and the same command goes on with it") from None
     if json:
-        show({**found.to_dict(), "out": out}, json, to_stderr=out == "-")
+        show(found, json, to_stderr=out == "-", out=out)
         return
     said = [("state", f"{state.name} is new: all accounts begin at zero")] if begins and state else []
     show(aligned([*said, *found.lines(), *raw]), to_stderr=True)

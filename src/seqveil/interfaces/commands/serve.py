@@ -140,7 +140,6 @@ def list_(file: TokenFile, json: o.Json = False) -> None:
 def revoke(
     file: TokenFile,
     id: Annotated[str, typer.Argument(metavar="ID", help="The token's id, as list shows it.")],
-    json: o.Json = False,
 ) -> None:
     """Revoke a token; a running service stops accepting it at once.
 
@@ -148,8 +147,7 @@ def revoke(
     """
     from seqveil.interfaces.service import tokens as kept
 
-    gone = kept.revoke(file, id)
-    show(_token_facts(gone) if json else f"revoked {gone.id}", json)
+    show(f"revoked {kept.revoke(file, id).id}")
 
 
 def _token_facts(token: Token) -> dict[str, object]:

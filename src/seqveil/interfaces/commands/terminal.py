@@ -171,9 +171,10 @@ def _fail(text: str, code: int, before: str = "error: ") -> int:
     return code
 
 
-def show(found: Any, json: bool = False, to_stderr: bool = False) -> None:
-    """Print what a command found, in words or as JSON."""
-    print(to_json(found) if json else found, file=sys.stderr if to_stderr else sys.stdout)
+def show(found: Any, json: bool = False, to_stderr: bool = False, **beside: Any) -> None:
+    """Print what a command found, in words or as JSON; `beside` is what else the JSON says."""
+    facts = found.to_dict() | beside if json and beside else found
+    print(to_json(facts) if json else found, file=sys.stderr if to_stderr else sys.stdout)
 
 
 def note(text: str) -> None:
