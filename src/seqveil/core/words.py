@@ -93,10 +93,8 @@ def percent(share: float) -> str:
 def percent_up(share: float, to_whole: Callable[[float], int] = math.ceil) -> str:
     """A probability as people say it, rounded up, so that "at most" stays true; by `math.floor`, "at least".
 
-    >>> percent_up(0.25), percent_up(0.0272), percent_up(0.3547), percent_up(0.00123), percent_up(0.99999)
-    ('25 %', '2.8 %', '36 %', '0.13 %', '100 %')
-    >>> percent_up(0.25, math.floor), percent_up(0.0432, math.floor), percent_up(0.99999, math.floor)
-    ('25 %', '4.3 %', '99.9 %')
+    >>> percent_up(0.25), percent_up(0.0272), percent_up(0.00123), percent_up(0.99999, math.floor)
+    ('25 %', '2.8 %', '0.13 %', '99.9 %')
     """
     points = share * 100
     if points <= 0:
@@ -136,12 +134,7 @@ def guess_means(ratio: float | None) -> str:
 
 
 def made_public(secrets: Iterable[Secret], on_map: bool = False) -> str:
-    """Says that a zone is public, as all that is declared is, and its unit; empty where there is none.
-
-    >>> from seqveil import secrets
-    >>> made_public([secrets.ever("health", epsilon=0.5)]), made_public([secrets.zone([3], epsilon=0.5)])[:18]
-    ('', 'the zone is public')
-    """
+    """Says that a zone is public, as all that is declared is, and its unit; empty where there is none."""
     zones = [part for secret in secrets for part in (secret, *secret.parts) if part.kind == "zone"]
     unit = f"; its radius is in {'metres' if on_map else 'the units of the values'}"
     return PUBLIC_ZONE + unit * any(zone.circle for zone in zones) if zones else ""

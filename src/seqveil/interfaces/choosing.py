@@ -207,14 +207,9 @@ def choose(
 ) -> Choice:
     """Compare contexts on held-out people, and fit the one taken to everyone.
 
-    A fifth of the people, 5,000 at most, are held out of the fits that are compared. `auto` takes the model of fewest
+    A fifth of the people, 5,000 at most, are held out of the fits that are compared. "auto" takes the model of fewest
     transitions whose log-likelihood is within one standard error of the best; a context that was named is taken.
-
-    Parameters:
-      people, alphabet: those whom it is to describe, and that of their codes.
-      text: "auto", or a context (`Context.parse`).
-      smoothing: as in `MarkovModel.fit`; above 0, as people held out do what nobody else did.
-      progress: called with the share that is done, 0 to 1.
+    `smoothing` is above 0, as people held out do what nobody else did; `progress` hears the share that is done.
     """
     if people.count < FEWEST_PEOPLE:
         raise DataError(f"a context is checked on people held out, of {FEWEST_PEOPLE} and more; got {people.count}")

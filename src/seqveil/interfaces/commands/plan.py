@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,8 +12,7 @@ import typer
 
 from seqveil.core import mechanisms as registry
 from seqveil.core.errors import InputError
-from seqveil.core.mechanisms import BatchMechanism, Mechanism
-from seqveil.core.words import Line, Result, ResultTable
+from seqveil.core.words import ResultTable
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import progress, show
 
@@ -131,44 +130,21 @@ def _odds(text: str) -> tuple[float, float]:
         raise InputError(f"expected --seen-by as {', '.join(SEEN_BY)}, or as 10:30, for 10 and 30 %") from None
 
 
-@dataclass(frozen=True, repr=False)
-class Registered(Result):
-    """All mechanisms, by how they release."""
-
-    def lines(self) -> list[Line]:
-        """What the ε of a mechanism is about."""
-        return [("ε", "of a release, of a batch, of a block, or of a secret for its whole window")]
-
-    def tables(self) -> list[ResultTable]:
-        """A row for each mechanism."""
-        kinds = {
-            "one by one": registry.instantaneous(),
-            "in batches": registry.batched(),
-            "with secrets": [registry.guarded.name],
-            "in blocks": [registry.in_blocks.name],
-        }
-        rows = [_row(registry.find(name), kind) for kind, names in kinds.items() for name in names]
-        return [ResultTable("", HEADINGS, rows)]
-
-    def to_dict(self) -> dict[str, Any]:
-        """What is known of each mechanism, by its name."""
-        facts: dict[str, Any] = {}
-        for name in registry.names():
-            one = registry.find(name)
-            own = {each.name: getattr(one, each.name) for each in fields(one)}
-            facts[name] = {key: value for key, value in own.items() if not callable(value)}
-            facts[name]["batched"] = isinstance(one, BatchMechanism)
-        return facts
-
-
-def _row(one: Mechanism | BatchMechanism, kind: str) -> tuple[str, ...]:
-    ldp = f"{one.ldp:g}ε" if math.isfinite(one.ldp) else "none"
-    return one.name, kind, one.summary, one.guarantee, ldp, "yes" if one.sound else "NO"
-
-
 def mechanisms(json: o.Json = False) -> None:
     """List the mechanisms and what each promises.
 
+    ε is that of a release, a batch, a block, or a secret for its whole window.
+
     Example: seqveil mechanisms --json
     """
-    show(Registered(), json)
+    facts: dict[str, Any] = {}
+    rows = []
+    others = {registry.guarded.name: "with secrets", registry.in_blocks.name: "in blocks"}
+    for name in registry.names():
+        one, batched = registry.find(name), name in registry.batched()
+        kind = "in batches" if batched else others.get(name, "one by one")
+        ldp = f"{one.ldp:g}ε" if math.isfinite(one.ldp) else "none"
+        rows.append((name, kind, one.summary, one.guarantee, ldp, "yes" if one.sound else "NO"))
+        own = {each.name: getattr(one, each.name) for each in fields(one)}
+        facts[name] = {key: value for key, value in own.items() if not callable(value)} | {"batched": batched}
+    show(facts if json else ResultTable("", HEADINGS, rows), json)
