@@ -88,11 +88,7 @@ def held_out_check(model: MarkovModel) -> dict[str, Any] | None:
 
 
 def said_of_check(model: MarkovModel) -> str:
-    """Whether the model was checked on people held out, in words that follow "the model was".
-
-    >>> said_of_check(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
-    'never checked on held-out people when it was fitted'
-    """
+    """Whether the model was checked on people held out, in words that follow "the model was"."""
     found = held_out_check(model)
     if found is None:
         return "never checked on held-out people when it was fitted"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqveil.core.errors import DataError, InputError, needs_extra
+from seqveil.core.errors import InputError, needs_extra
 from seqveil.core.words import ResultTable
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import INTERRUPTIONS, show
@@ -175,21 +175,12 @@ def studio(
         from seqveil.interfaces.studio.serving import serve
         from seqveil.interfaces.studio.upload import Upload, UploadChoice
 
-    def announce(address: str) -> None:
-        """Print the address."""
-        print(f"page  {address}\nopen it in a browser on this machine; Ctrl-C ends it", flush=True)
-
     if not 0 <= port < 1 << 16:
         raise InputError("expected --port from 0 to 65535; 0 takes a free one")
-    own, chosen = None, UploadChoice(columns.user or "", columns.value or "", columns.time or "")
-    if data == "-":
-        raise InputError("the page needs a file that it can name again; save the data and name it")
-    if data is not None:
-        try:
-            own = Upload.of(Path(data).read_bytes(), data)
-        except OSError as error:
-            raise DataError(f"{Path(data).name}: cannot be read ({error.strerror}); check the path") from None
+    own = None if data is None else Upload.of(Path(data).read_bytes(), data)
+    chosen = UploadChoice(columns.user or "", columns.value or "", columns.time or "")
+    shown = "page  {}\nopen it in a browser on this machine; Ctrl-C ends it"
     try:
-        serve(Studio(own, chosen), port, announce)
+        serve(Studio(own, chosen), port, lambda address: print(shown.format(address), flush=True))
     except INTERRUPTIONS:  # the signal that ends it
         os._exit(0)  # an answer may be half made on another thread, in compiled code that Python's own end would abort
