@@ -196,7 +196,7 @@ def test_every_command_that_releases_takes_a_policy_and_says_what_is_wrong_with_
         ["release", "clicks.csv", "-o", "x.csv"],
         ["serve", "--no-auth", "--state", "s.db"],
         ["bridge", "mqtt", "--broker", "localhost:1", "--state", "s.db", "--begin"],
-        ["spark", "release", "clicks.csv", "--key", "k", "--out", "x"],
+        ["spark", "release", "clicks.csv", "--key", "k", "--out", "x", "--checkpoint", "c"],
     )
     for each in commands:
         assert main([*each, "--model", "m.model", "--policy", "bad.toml"]) == 2
