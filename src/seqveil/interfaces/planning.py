@@ -33,11 +33,8 @@ from seqveil.engine.policy import Policy
 from seqveil.engine.stream import Terms
 from seqveil.interfaces.trials import release
 
-SEEN_BY = {  # who sees what is released: a suspicion, and what it may become at most where nobody says so
-    "public": (0.10, 0.15),
-    "partner": (0.10, 0.25),
-    "team": (0.10, 0.40),
-}
+# who sees what is released: a suspicion, and what it may become at most where nobody says so
+SEEN_BY = {"public": (0.10, 0.15), "partner": (0.10, 0.25), "team": (0.10, 0.40)}
 TOTALS = (1.0, 2.0, 5.0, 10.0, 20.0)  # of a stream, that a plan shows
 SECRET_TOTALS = (0.25, 0.5, 1.0, 2.0)
 LADDER = tuple(float(f"{10 ** (k / 6):.2g}") for k in range(-6, 16))  # totals tried for an accuracy: 0.1 to 320

@@ -32,7 +32,7 @@ class BridgeOptions:
     model: o.ModelFile
     policy: o.PolicyFile
     state: Path = o.required("FILE", "Where releases and accounts are kept.")
-    key: Path | None = o.opt("FILE", "Derive the randomness from the secret key in this file (created if missing).")
+    key: o.Key = None
     begin: o.Begin = False
     payload: str = o.opt(
         "FORM", "seqveil, value, owntracks, json:PATH or json:PATH@TIME: see docs/bridges.md.", default="seqveil"

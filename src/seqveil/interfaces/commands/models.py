@@ -32,9 +32,7 @@ class FitOptions:
     context: str | None = o.opt(
         "auto|order:2|types:16", "What the next symbol depends on, checked on held-out people; auto compares several."
     )
-    trait: str | None = o.opt(
-        "COLUMN", "Column with one label per user, for --secret trait:COLUMN; each label gets its own types."
-    )
+    trait: str | None = o.opt("COLUMN", "Column with one label per user, for --secret trait:COLUMN.")
     smoothing: o.Smoothing = SMOOTHING
     bins: str | None = o.opt("WIDTH|auto", "Cut numbers into bins of this width; auto: about 20 bins.")
     levels: int | None = o.opt("N", "Cut numbers into N bins of about equal count.")
@@ -42,33 +40,24 @@ class FitOptions:
     cell_metres: float | None = o.opt("M", "Cut the map into cells of this size, over the area where most points lie.")
     other: int | None = o.opt("N", "Pool values that fewer than N people share into one symbol, other.")
     on_unknown: str | None = o.opt(
-        "error|hide|nearest|other",
-        "What later commands do with values outside the alphabet  [default: error; other with --other; nearest "
-        "for bins and cells]",
+        "error|hide|nearest|other", "Later values outside the alphabet  [default: error; bins and cells: nearest]"
     )
     private: float | None = o.opt("EPSILON", "Fit with user-level differential privacy at this ε.")
     contribution: int | None = o.opt("M", "With --private: the most transitions of one user to count  [default: 20]")
     alphabet: Path | None = o.opt("FILE", "The allowed values: one per line, a JSON list, or a model that has them.")
     range: str | None = o.opt(
-        "LO,HI",
-        "Fixed range instead of that of the data: LO,HI for --bins; X0,X1,Y0,Y1 for --grid; SOUTH,NORTH,WEST,EAST "
-        "for --cell-metres.",
+        "LO,HI", "The range, not from the data: X0,X1,Y0,Y1 for --grid; SOUTH,NORTH,WEST,EAST for --cell-metres."
     )
     missing: str | None = o.opt(
-        "drop|hold|symbol",
-        "Rows without a value: drop them, repeat the last value, or make them a symbol  [default: refuse the file]",
+        "drop|hold|symbol", "Rows without a value: drop, repeat the last, make a symbol  [default: refuse the file]"
     )
-    every_seconds: float | None = o.opt(
-        "S", "One symbol for each slot of S seconds, whether or not anything happened in it."
-    )
+    every_seconds: float | None = o.opt("S", "One symbol for each slot of S seconds, whatever happened in it.")
     slot: str | None = o.opt(
         "last|mean|most",
         "How several events in a slot become one. Append ,pad to make all streams begin and end together, and "
         ",hold or ,nothing for empty slots, as in last,pad,hold  [default: last]",
     )
-    utc_offset: float | None = o.opt(
-        "H", "Clock of `during`, day and week: hours ahead of UTC, the same all year  [default: 0]"
-    )
+    utc_offset: float | None = o.opt("H", "Clock of `during`, day and week: hours ahead of UTC  [default: 0]")
 
 
 def fit(

@@ -1,10 +1,7 @@
 """Options of commands: each is declared once, with `opt`, `required` or `switch`, and named after its parameter.
 
 A command's own option is the default of its parameter; one that several commands share is in an annotation. A frozen
-dataclass of options is a group: a command asks for it by a parameter of that type.
-
-    @app.command()
-    def audit(model: ModelFile, *, asked: SecretOptions, delta: float = opt("D", "…", default=1e-6)): ...
+dataclass of options is a group, and a command asks for it by a parameter of that type.
 """
 
 from __future__ import annotations
@@ -119,24 +116,16 @@ PolicyFile = Annotated[Path, required("FILE", "What is promised: the policy, as 
 PolicyOfRelease = Annotated[Path | None, opt("FILE", "The policy of the release, where no side file has it.")]
 SecretOption = Annotated[
     list[str] | None,
-    opt(
-        "KIND:VALUES",
-        "What must stay secret, such as ever:health, count:health:3 or followed_by:home>clinic; may be repeated.",
-    ),
+    opt("KIND:VALUES", "What must stay secret, as ever:health or count:health:3; may be repeated."),
 ]
 SecretWindow = Annotated[
-    str | None,
-    opt(
-        "N|first N|day|week|event|stream",
-        "Events that a --secret is about  [default: the whole stream, at most 1,000 events of a user]",
-    ),
+    str | None, opt("N|first N|day|week|event|stream", "Events of a --secret  [default: the stream, 1,000 at most]")
+]
+Key = Annotated[
+    Path | None, opt("FILE", "Derive the randomness from the secret key in this file (created if missing).")
 ]
 Begin = Annotated[
-    bool,
-    switch(
-        "Create a state file that is missing or empty; all accounts start at zero. For the first start only: otherwise "
-        "a lost file would go unnoticed."
-    ),
+    bool, switch("Begin a state file that is missing or empty; only for the first start, or a lost one goes unnoticed.")
 ]
 Gaps = Annotated[
     str, opt("refuse|skip", "If earlier sequence numbers are missing: refuse the event, or skip those for good.")
@@ -144,6 +133,7 @@ Gaps = Annotated[
 Json = Annotated[bool, switch("Print the result as JSON.")]
 USER_COLUMN = "Column that names the user, or several: a,b  [default: user]"
 VALUE_COLUMN = "Column of the value, or two: x,y  [default: value]"
+TIME_COLUMN = "Column that orders a user's events, or several: week,hour  [default: seq, time, timestamp, ts or date]"
 
 
 @dataclass(frozen=True)
@@ -152,11 +142,7 @@ class ColumnOptions:
 
     user: str | None = opt("NAME", USER_COLUMN, "--user-column")
     value: str | None = opt("NAME", VALUE_COLUMN, "--value-column")
-    time: str | None = opt(
-        "NAME",
-        "Column that orders a user's events, or several: week,hour  [default: seq, time, timestamp, ts or date]",
-        "--time-column",
-    )
+    time: str | None = opt("NAME", TIME_COLUMN, "--time-column")
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,7 @@ def plan(
     *,
     seen_by: str | None = o.opt(
         "public|partner|team|10:30",
-        "Recommend a policy by who will see the release: a suspicion of 10 % may grow to at most 15, 25 or 40 %; "
-        "10:30 lets it grow to at most 30 % (percentages, not odds).",
+        "Recommend a policy by who sees the release: a suspicion of 10 % may grow to at most 15, 25 or 40 %, or to 30 %.",
     ),
     wrong: float | None = o.opt("0.2", "Recommend the policy with the least ε whose error is at most this."),
     wait: int = o.opt("N", "How many further events a release may wait for; allows batches.", default=0),

@@ -69,14 +69,11 @@ def release(
     columns: o.ColumnOptions,
     format: o.Format = None,
     meta: o.Meta = None,
-    state: Path | None = o.opt(
-        "FILE",
-        "Record releases here, so that the same command continues after a stop or crash, and draws no value twice.",
-    ),
+    state: Path | None = o.opt("FILE", "Record releases here: after a stop or crash the same command continues."),
     key: Path | None = o.opt(
         "FILE",
-        "With --state: derive the randomness from the secret key in this file (created if missing), so that "
-        "repeating an event gives the same value. Anyone with it and the releases can recover the true values.",
+        "With --state: derive the randomness from the secret key in this file (created if missing). Anyone with it and "
+        "the releases can recover the true values.",
     ),
     must_exist: bool = o.switch("Refuse a state file that is missing or empty, rather than begin one."),
     force: bool = o.switch("Replace an earlier release; only safe if nobody saw it: two reveal more than either."),

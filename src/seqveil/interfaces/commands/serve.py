@@ -25,16 +25,10 @@ serve = o.Section(rich_markup_mode=None)
 class ServeOptions:
     """How a service is reached, by whom, and how it draws; model, policy and state file come beside it."""
 
-    key: Path | None = o.opt(
-        "FILE",
-        "Derive the randomness from the secret key in this file (created if missing); keep it on a different volume "
-        "from the state file and its backups.",
-    )
+    key: o.Key = None
     begin: o.Begin = False
     on_unknown: str | None = o.opt(
-        "hide|nearest|other",
-        "Values outside the alphabet; hide: draw from the mechanism's output distribution  [default: hide, unless the "
-        "model says otherwise]",
+        "hide|nearest|other", "Values outside the alphabet  [default: hide, unless the model says otherwise]"
     )
     gaps: o.Gaps = "refuse"
     host: str = o.opt("ADDRESS", "Address to bind.", default="127.0.0.1")
