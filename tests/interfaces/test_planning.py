@@ -77,7 +77,7 @@ def test_where_nobody_has_the_secret_no_error_is_made_up_for_them():
 def test_streams_of_one_event_are_planned_for():
     found = plan(MODEL, Wishes(odds=(0.1, 0.25)), length=1, people=3)
     assert max(row.total for row in found.rows) <= planning.HIGHEST
-    with pytest.raises(InputError, match="streams have 1 event; ask for less"):
+    with pytest.raises(InputError, match="all but the truth; ask for less"):
         plan(MODEL, Wishes(epsilons=(13.0,)), length=1, people=3)
 
 

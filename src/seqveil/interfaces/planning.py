@@ -223,17 +223,11 @@ class Plan(Result):
             before, after = map(words.percent, wishes.odds)
             found.append(f"this does not keep a suspicion of {before} under {after}")
         if row is not None and not wishes.secrets and row.error > 0.9 * self.guess:
-            found.append(
-                "this is hardly better than the best guess with no release at all: declare what must stay secret, and "
-                "everything else can be released truthfully"
-            )
+            found.append("this is hardly better than no release at all: declare what must stay secret instead")
         alphabet = self.model.alphabet
         if self.distortion == "hamming" and alphabet.points is not None and not isinstance(alphabet, Alphabet):
             far = "metres" if alphabet.on_map else "euclidean" if alphabet.width == 2 else "absolute"
-            found.append(
-                f"this counts every wrong release alike; {option('distortion', far)} counts how far off it is, here "
-                "and in a policy"
-            )
+            found.append(f"this counts every wrong release alike; {option('distortion', far)} counts how far off it is")
         return (*found, *(text for text in [words.made_public(wishes.secrets, self.model.alphabet.on_map)] if text))
 
     def tables(self) -> list[ResultTable]:
@@ -288,10 +282,7 @@ def plan(
     if length < 1 or (people is not None and people < 1):
         raise InputError("expected streams of 1 event or more, and 1 person or more")
     if any(secret.window is None and secret.kind != "trait" for secret in asked.secrets) and length > LONGEST:
-        raise InputError(
-            f"a secret about a whole stream has {LONGEST} events at most, and these streams have {length}; "
-            "give it a window, such as a day or a number of events"
-        )
+        raise InputError(f"a secret about a whole stream has {LONGEST} events at most; give it a window, such as a day")
     tried = _Trials(model, length, streams, people, seed, progress or (lambda label, share: None))
     rows, chosen = _searched(tried, asked)
     unseen = rows[0].policy.on(model).distortion.expected(filtering.unseen(model, length))
@@ -372,10 +363,7 @@ def _searched(tried: _Trials, wishes: Wishes) -> tuple[list[PlanRow], PlanRow | 
     else:
         totals = {total for total in (*wishes.totals(length), *([allowed] if allowed else [])) if total <= most}
         if not totals or (allowed or 0.0) > most:
-            raise InputError(
-                f"with more than ε = {HIGHEST:g} an event or a secret all but the truth is released, and streams have "
-                f"{words.count(length, 'event')}; ask for less, or for longer streams"
-            )
+            raise InputError(f"more than ε = {HIGHEST:g} an event or secret is all but the truth; ask for less")
         tried.expected = len(ways) * len(totals)
         for total in sorted(totals):
             best(total)

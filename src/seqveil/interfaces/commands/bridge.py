@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from seqveil.interfaces.bridge.core import Core, Link
     from seqveil.interfaces.bridge.payloads import Payloads
 
-ENDING = (signal.SIGINT, signal.SIGTERM)
-
 bridge = o.Section(help="Release what arrives on a message broker.", no_args_is_help=True, rich_markup_mode=None)
 
 
@@ -177,7 +175,7 @@ def _ended_by_signals(core: Core) -> Iterator[None]:
         core.link.stop()
 
     ours = threading.current_thread() is threading.main_thread()  # else whoever runs it owns the signals
-    before = {number: signal.signal(number, end) for number in ENDING if ours}
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM) if ours}
     try:
         yield
     except INTERRUPTIONS:

@@ -44,16 +44,7 @@ def spelled(name: str) -> str:
 
 
 def option_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as typer reads it: a parameter for each option, those of its groups included.
-
-    >>> @option_groups
-    ... def show(data: Data, *, columns: ColumnOptions, json: Json = False) -> None:
-    ...     print(vars(columns))
-    >>> list(inspect.signature(show).parameters)
-    ['data', 'user', 'value', 'time', 'json']
-    >>> show(data="clicks.csv", user="who", value=None, time=None, json=False)
-    {'user': 'who', 'value': None, 'time': None}
-    """
+    """The command as typer reads it: a parameter for each option, those of its groups included."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, list[str]] = {}
     taken: dict[str, inspect.Parameter] = {}
@@ -170,11 +161,7 @@ class SecretOptions:
 
 
 def parse_numbers(text: str, name: str, kind: type[float] = float) -> list[Any]:
-    """The numbers between commas, of a kind; `name` is the option that they are for.
-
-    >>> parse_numbers("0.5, 1", "epsilon"), parse_numbers("10,1", "batch", int)
-    ([0.5, 1.0], [10, 1])
-    """
+    """The numbers between commas, of a kind; `name` is the option that they are for."""
     try:
         numbers = [kind(part) for part in text.split(",")]
     except ValueError:

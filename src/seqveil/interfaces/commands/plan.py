@@ -29,7 +29,7 @@ def plan(
     *,
     seen_by: str | None = o.opt(
         "public|partner|team|10:30",
-        "Recommend a policy by who sees the release: a suspicion of 10 % may grow to at most 15, 25 or 40 %, or to 30 %.",
+        "Recommend a policy by who sees it: a suspicion of 10 % may grow to at most 15, 25 or 40 %, or to 30 %.",
     ),
     wrong: float | None = o.opt("0.2", "Recommend the policy with the least ε whose error is at most this."),
     wait: int = o.opt("N", "How many further events a release may wait for; allows batches.", default=0),
@@ -56,8 +56,6 @@ def plan(
     --seen-by or --wrong it recommends a policy: what to promise, what that costs, and what it means for a person.
 
     Example: seqveil plan clicks.csv --seen-by partner --secret ever:health --out policy.toml
-
-    Example: seqveil plan clicks.model --data others.csv --epsilon 0.25,0.5,1
     """
     from seqveil.engine.policy import Policy
     from seqveil.interfaces import planning

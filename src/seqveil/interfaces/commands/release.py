@@ -45,10 +45,7 @@ class PromiseOptions(o.SecretOptions):
                 raise InputError(f"--policy says what is promised; leave out {named}, or write it into the policy")
             return self.policy
         if not given:
-            raise InputError(
-                "expected what is promised, got nothing; pass --epsilon E, --secret ever:VALUE with --secret-epsilon "
-                "E, or --policy FILE"
-            )
+            raise InputError("nothing is promised; pass --epsilon E, --secret with --secret-epsilon, or --policy FILE")
         self.check()
         if self.secret and self.secret_epsilon is None:
             raise InputError("--secret has no total; add --secret-epsilon E, for instance --secret-epsilon 0.5")

@@ -54,10 +54,7 @@ class ServeOptions:
                 "pass --tokens FILE, or --no-auth instead, on a loopback address alone"
             )
         if not is_loopback(self.host) and self.tls_cert is None and not self.insecure:
-            raise InputError(
-                "raw symbols would cross the network unprotected; pass --tls-cert and --tls-key, or --insecure where "
-                "something in front of the service does TLS"
-            )
+            raise InputError("raw symbols would cross the network unprotected; pass --tls-cert and --tls-key")
 
 
 @serve.callback(invoke_without_command=True)

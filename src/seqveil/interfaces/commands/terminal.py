@@ -230,8 +230,6 @@ class Meter:
 
         >>> meter = Meter("releasing")
         >>> meter.advance(0, 2000)
-        >>> meter.text(20.0)
-        'releasing: 0 of 2,000 rows, for 20 seconds'
         >>> meter.steps.append(500)
         >>> meter.text(10.0)
         'releasing: 500 of 2,000 rows, for 10 seconds, 30 seconds left'
