@@ -110,7 +110,7 @@ def moved(source: StudioSource, name: str, policy: dict[str, Any]) -> dict[str, 
 @contextmanager
 def studio() -> Iterator[str]:
     """`seqveil studio` in a process of its own: its address."""
-    command = [sys.executable, "-m", "seqveil", "studio", "--port", "0", "--no-browser"]
+    command = [sys.executable, "-m", "seqveil", "studio", "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None

@@ -59,7 +59,7 @@ def main() -> None:
     chosen = parser.parse_args()
     if shutil.which("chromium") is None:
         raise SystemExit("needs Debian's chromium (apt-get install chromium) and playwright")
-    command = [sys.executable, "-m", "seqveil", "studio", "--port", "0", "--no-browser"]
+    command = [sys.executable, "-m", "seqveil", "studio", "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None

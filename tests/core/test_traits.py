@@ -318,7 +318,7 @@ def test_a_declared_trait_in_words_and_toml(tmp_path):
     policy.save(tmp_path / "policy.toml")
     assert 'trait = "heating"' in (tmp_path / "policy.toml").read_text()
     assert sv.Policy.load(tmp_path / "policy.toml") == policy
-    assert "between any two values, by at most a factor of 1.65" in str(policy)
+    assert "between any two values move by at most a factor of 1.65" in str(policy)
     assert sv.secrets.from_dict({"trait": "heating", "epsilon": 0.5}) == HEATING
 
 

@@ -33,6 +33,7 @@ def clicks(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "clicks.csv", MODEL.sample(6, 40, seed=2))
     MODEL.save(tmp_path / "m.model")
+    sv.Policy(epsilon=1.0).save(tmp_path / "p.toml")
     return tmp_path
 
 
@@ -64,27 +65,19 @@ def test_from_accuracy_it_finds_the_least_that_reaches_it(monkeypatch):
 
 def test_where_nobody_has_the_secret_no_error_is_made_up_for_them():
     policy = sv.Policy(secrets=[sv.secrets.ever("health", window=3, epsilon=0.5)])
-    shares = []
     people = [np.array([0, 1, 0])] * 2
-    found = plan(
-        MODEL, Wishes(policy=policy), length=3, streams=people, progress=lambda label, share: shares.append(share)
-    )
-    assert shares == sorted(shares)
-    assert len(set(shares)) == 4  # it moves with each event
+    found = plan(MODEL, Wishes(policy=policy), length=3, streams=people)
     assert found.chosen.with_secret is None
-    assert "(nobody that was tried has the secret)" in dict(found.lines())["error"]
     assert "lasts" not in dict(found.lines())
-    assert "nobody that was tried has the secret" in dict(found.lines())["note"]
-    assert found.tables()[0].rows[0][3] == "nobody has it"
+    assert found.tables()[0].rows[0][4] == "nobody tried"
     everybody = plan(MODEL, Wishes(policy=policy), length=3, streams=[np.array([0, 2, 0])] * 2)
     assert (everybody.chosen.with_secret, everybody.chosen.without_secret) == (everybody.chosen.error, None)
-    assert any("everybody that was tried has the secret" in note for note in everybody.notes)
 
 
 def test_streams_of_one_event_are_planned_for():
     found = plan(MODEL, Wishes(odds=(0.1, 0.25)), length=1, people=3)
     assert max(row.total for row in found.rows) <= planning.HIGHEST
-    with pytest.raises(InputError, match="streams have 1 event; ask for less"):
+    with pytest.raises(InputError, match="all but the truth; ask for less"):
         plan(MODEL, Wishes(epsilons=(13.0,)), length=1, people=3)
 
 
@@ -121,7 +114,7 @@ def test_the_policy_it_writes_releases_as_the_same_options_do(clicks, capsys):
     assert main(["fit", "clicks.csv", "--out", "clicks.model", *COLUMNS]) == 0
     capsys.readouterr()
     asked = ["plan", "clicks.csv", *COLUMNS, "--seen-by", "partner", "--secret", "ever:health", "-o", "policy.toml"]
-    assert main([*asked, "--secret-epsilon", "0.5"]) == 0
+    assert main([*asked, "--epsilon", "0.5"]) == 0
     said = capsys.readouterr().out
     assert "8 held-out people, 6 events each at most" in said
     assert "for people who have the secret" in said
@@ -138,23 +131,22 @@ def test_the_policy_it_writes_releases_as_the_same_options_do(clicks, capsys):
 
 
 @pytest.mark.slow
-def test_the_plan_as_json_as_a_picture_and_for_a_policy(clicks, capsys):
+def test_the_plan_as_json_and_for_a_policy(clicks, capsys):
     def asked(*options):
         capsys.readouterr()
         assert main(["plan", "m.model", *FEW, *options, "--json"]) == 0
         return json.loads(capsys.readouterr().out)
 
-    found = asked("--secret", "ever:health", "--secret-window", "4", "--secret-epsilon", "0.1,2", "--plot", "p.png")
+    found = asked("--secret", "ever:health", "--secret-window", "4", "--epsilon", "0.1,2")
     assert [row["total"] for row in found["rows"]] == [0.1, 2.0]
     assert found["policy"] is None
-    assert (clicks / "p.png").read_bytes().startswith(b"\x89PNG")
     spent = {}
     for ends in ("hold", "stop"):
         (clicks / "total.toml").write_text(f'epsilon = 1.0\nbudget = {{ total = 2.0, when_spent = "{ends}" }}\n')
         spent[ends] = asked("--policy", "total.toml")
         assert spent[ends]["rows"][0]["leakage"] <= 2.0 * (1 + 1e-9)
         assert spent[ends]["policy"]["budget"]["total"] == 2.0
-    assert spent["stop"]["rows"][0]["withheld"] > 0.3 > spent["hold"]["rows"][0]["withheld"] == 0.0
+    assert spent["stop"]["error"] > spent["hold"]["error"]
     write(clicks / "others.csv", LIVELY.sample(6, 20, seed=5))
     people = asked("--data", "others.csv", *COLUMNS, "--epsilon", "1")
     assert people["held_out"] is True
@@ -172,22 +164,18 @@ SECRET = ["--secret", "ever:health"]
     ("given", "said"),
     [
         (["m.model", "-o", "own.toml"], "add --seen-by"),
-        (["m.model", "--seen-by", "nobody"], "public, partner, team, or as 10:30"),
+        (["m.model", "--seen-by", "nobody"], "--seen-by as public, partner, team, or as 10:30"),
         (["m.model", "--wrong", "nan"], "above 0"),
-        (["m.model", "--wrong", "120%"], "more often than always"),
+        (["m.model", "--wrong", "1.2"], "above 0 and below 1"),
         (["m.model", "--seen-by", "team", "--wait", "-1"], "wait of 0"),
         (["m.model", "--epsilon", "1,many"], "for --epsilon"),
         (["m.model", "--epsilon", "0"], "above 0"),
         (["m.model", "--people", "0"], "1 person or more"),
         (["m.model", "--secret-window", "4"], "without a secret"),
-        (["m.model", *SECRET, "--secret-epsilon", "many"], "for --secret-epsilon"),
-        (["m.model", *SECRET, "--epsilon", "1"], "--secret does not go with --epsilon"),
-        (["m.model", *SECRET, "--wait", "4"], "--secret does not go with --wait"),
-        (["m.model", "--policy", "p.toml", *SECRET], "--policy does not go with --secret"),
+        (["m.model", *SECRET, "--wait", "4"], "0 with secrets"),
+        (["m.model", "--policy", "p.toml", *SECRET], "leave the other wishes out"),
         (["m.model", *SECRET, "--length", "5000"], "give it a window"),
-        (["m.model", "--plot", "plan.doc"], "expected a picture"),
-        (["none.model", "--plot", "nowhere/p.png"], "expected the picture in a folder that exists"),
-        (["m.model", "--seen-by", "30:10"], "--seen-by as public, partner"),
+        (["m.model", "--seen-by", "30:10"], "as a suspicion and a larger one"),
         (["none.csv"], "none.csv"),
         (["clicks.csv", "--data", "clicks.csv"], "--data goes with a model"),
         (["m.model", "--data", "none.csv"], "none.csv"),
@@ -208,7 +196,7 @@ def test_every_command_that_releases_takes_a_policy_and_says_what_is_wrong_with_
         ["release", "clicks.csv", "-o", "x.csv"],
         ["serve", "--no-auth", "--state", "s.db"],
         ["bridge", "mqtt", "--broker", "localhost:1", "--state", "s.db", "--begin"],
-        ["spark", "release", "clicks.csv", "--key", "k", "--out", "x"],
+        ["spark", "release", "clicks.csv", "--key", "k", "--out", "x", "--checkpoint", "c"],
     )
     for each in commands:
         assert main([*each, "--model", "m.model", "--policy", "bad.toml"]) == 2

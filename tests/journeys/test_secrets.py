@@ -170,7 +170,7 @@ def test_a_secret_is_kept_from_several_observers(seqveil, files):
 
 @pytest.mark.slow
 def test_an_audit_measures_what_nothing_keeps_and_promises_nothing(seqveil, files):
-    assert seqveil("release", "d.csv", "-m", "m.model", "-e", 3, "--yes", "--out", "r.csv").code == 0
+    assert seqveil("release", "d.csv", "-m", "m.model", "-e", 3, "--out", "r.csv").code == 0
     asked = ("audit", "r.csv", "-m", "m.model", "--secret", "ever:health", "--secret-window", LENGTH)
     for epsilon, clause in ((None, ""), (0.5, "did not stay within ε = 0.5"), (40, "stayed within ε = 40")):
         given = () if epsilon is None else ("--secret-epsilon", epsilon)

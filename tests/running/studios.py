@@ -49,7 +49,7 @@ class Process:
     """`seqveil studio` in a process of its own."""
 
     def __init__(self, *options, folder=None):
-        command = [sys.executable, "-m", "seqveil", "studio", "--port", "0", "--no-browser", *map(str, options)]
+        command = [sys.executable, "-m", "seqveil", "studio", "--port", "0", *map(str, options)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         self.process = subprocess.Popen(command, text=True, cwd=folder, **pipes)
         line = self.process.stdout.readline()

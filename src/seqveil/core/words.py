@@ -1,20 +1,10 @@
 """What figures mean for a person: suspicions before and after, grades, and the sentences that every interface shows.
 
-An observer suspects something about a person before anything is released. Three bounds say what may become of the odds;
-docs/guarantee.md, "In odds", has them and the grades.
+An observer suspects something about a person before anything is released; docs/guarantee.md, "In odds", says by how
+much its odds may move, and how that is graded. A figure called "at most" is rounded up. Green says more than that the
+bound is small: where there are doubts, such as a model that nobody checked on these people, it is called unchecked.
 
-- A *declared secret* at ε: its odds move by at most e^ε.
-- *Releases of total leakage L* (one release has L = ε): the odds of every statement about the stream move by at most
-  e^2L, or e^(up + down) where the account knows both sides.
-- *Without trust in any model*, at an LDP level ℓ: the odds of every statement move by at most e^ℓ.
-
-The first two hold against an observer who believes the model. Where the model calls something impossible, the second
-says nothing about people who do it, however small it is: words and grade then follow the third. A figure called "at
-most" is rounded up. Green says more than that the bound is small: where there are doubts, such as a model that nobody
-checked on these people, a small bound is called unchecked.
-
-What a command found is one object, a `Result`: a dataclass that says in `lines` what there is to read, and in `tables`
-what stands in rows. The terminal, `--json`, `print` and a notebook all show it from there.
+What a command found is one object, a `Result`, which the terminal, `--json`, `print` and a notebook all show.
 """
 
 from __future__ import annotations
@@ -23,10 +13,8 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from enum import Enum
 from html import escape
-from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -38,11 +26,10 @@ Colour = Literal["green", "unchecked", "amber", "red"]
 SUSPICIONS = (0.01, 0.10, 0.50)  # that sentences follow
 ASKED = 0.01  # the suspicion that a grade follows
 GREEN, AMBER = 0.10, 0.50  # what it may become at most
-REMEDY = "declare what must stay secret, {} or set a total budget; `seqveil plan` finds a setting"
+REMEDY = "declare what must stay secret, lower its ε, or set a total budget; `seqveil plan` finds a policy"
 IMPOSSIBLE = "the model calls impossible what they may do"  # a doubt about a secret
 UNCHECKED = "nobody checked that these people follow the model"  # a doubt, until their releases were asked
 NIGHT_AND_DAY = "the chain does not know night from day: `seqveil attack` says whether it holds"  # a doubt about hours
-ALONE = "one release alone can reveal as much as its whole block, and given the earlier ones of its block"
 MEASURED = "measured, not promised"
 PUBLIC_ZONE = "the zone is public: name places that are the same for everyone, never one person's home"
 SUSPICION = 0.25  # that the sentence of a secret takes as its example
@@ -56,18 +43,14 @@ def moved(suspicion: float, log_odds: float) -> float:
     >>> round(moved(0.25, 0.5), 4), round(moved(0.5, 1.0), 4), moved(0.01, math.inf)
     (0.3547, 0.7311, 1.0)
     """
-    if suspicion in (0.0, 1.0):
+    if not 0.0 < suspicion < 1.0:
         return suspicion
     log = math.log(suspicion / (1 - suspicion)) + log_odds
     return 1 / (1 + math.exp(-log)) if log > -700 else 0.0
 
 
 def log_odds_for(suspicion: float, limit: float) -> float:
-    """The ε of a secret, twice the total leakage, at which a suspicion becomes `limit` and no more; see `moved`.
-
-    >>> round(log_odds_for(0.1, 0.3), 4), round(moved(0.1, log_odds_for(0.1, 0.3)), 9)
-    (1.3499, 0.3)
-    """
+    """The ε of a secret, twice the total leakage, at which a suspicion becomes `limit` and no more; see `moved`."""
     return math.log(limit / (1 - limit)) - math.log(suspicion / (1 - suspicion))
 
 
@@ -106,10 +89,8 @@ def percent(share: float) -> str:
 def percent_up(share: float, to_whole: Callable[[float], int] = math.ceil) -> str:
     """A probability as people say it, rounded up, so that "at most" stays true; by `math.floor`, "at least".
 
-    >>> percent_up(0.25), percent_up(0.0272), percent_up(0.3547), percent_up(0.00123), percent_up(0.99999)
-    ('25 %', '2.8 %', '36 %', '0.13 %', '100 %')
-    >>> percent_up(0.25, math.floor), percent_up(0.0432, math.floor), percent_up(0.99999, math.floor)
-    ('25 %', '4.3 %', '99.9 %')
+    >>> percent_up(0.25), percent_up(0.0272), percent_up(0.00123), percent_up(0.99999, math.floor)
+    ('25 %', '2.8 %', '0.13 %', '99.9 %')
     """
     points = share * 100
     if points <= 0:
@@ -123,29 +104,30 @@ def by_odds(log_odds: float, measured: bool = False) -> str:
     """What becomes of suspicions whose odds move by at most e^log_odds, or moved by that where it was measured.
 
     By releases of leakage L on either side the odds of anything in a stream move by e^2L.
-
-    >>> by_odds(0.5)
-    'a suspicion of 1 % becomes at most 1.7 %, one of 10 % at most 16 %, one of 50 % at most 63 %'
-    >>> by_odds(0.5, measured=True)
-    'a suspicion of 1 % became 1.7 %, one of 10 % 16 %, one of 50 % 63 %'
-    >>> by_odds(2 * 42.0)
-    'even a suspicion of 1 % may become certainty'
     """
-    becomes = [moved(p, log_odds) for p in SUSPICIONS]
-    if min(becomes) > 0.9995:
-        return f"even a suspicion of {percent(min(SUSPICIONS))} may {'have ' * measured}become certainty"
+    low, *higher = SUSPICIONS
+    if moved(low, log_odds) > 0.9995:
+        return f"even a suspicion of {percent(low)} may {'have ' * measured}become certainty"
     verb, most = ("became", "") if measured else ("becomes", "at most ")
-    first, *others = (f"{percent(p)}{{}} {most}{percent_up(q)}" for p, q in zip(SUSPICIONS, becomes, strict=True))
-    return ", one of ".join([f"a suspicion of {first.format(f' {verb}')}", *(each.format("") for each in others)])
+    said = [f"a suspicion of {percent(low)} {verb} {most}{percent_up(moved(low, log_odds))}"]
+    said += [f"one of {percent(each)} {most}{percent_up(moved(each, log_odds))}" for each in higher]
+    return ", ".join(said)
+
+
+def guess_means(ratio: float | None) -> str:
+    """What the best guess of an attack means, from how much likelier it is where it is right; empty if that is unknown.
+
+    >>> guess_means(1.5)
+    'of those whom its best guess singled out, a suspicion of 10 % that it is right became 14 %'
+    """
+    if ratio is None or not 0 < ratio < math.inf:
+        return ""
+    became = percent(moved(0.10, math.log(ratio)))
+    return f"of those whom its best guess singled out, a suspicion of 10 % that it is right became {became}"
 
 
 def made_public(secrets: Iterable[Secret], on_map: bool = False) -> str:
-    """Says that a zone is public, as all that is declared is, and its unit; empty where there is none.
-
-    >>> from seqveil import secrets
-    >>> made_public([secrets.ever("health", epsilon=0.5)]), made_public([secrets.zone([3], epsilon=0.5)])[:18]
-    ('', 'the zone is public')
-    """
+    """Says that a zone is public, as all that is declared is, and its unit; empty where there is none."""
     zones = [part for secret in secrets for part in (secret, *secret.parts) if part.kind == "zone"]
     unit = f"; its radius is in {'metres' if on_map else 'the units of the values'}"
     return PUBLIC_ZONE + unit * any(zone.circle for zone in zones) if zones else ""
@@ -154,18 +136,13 @@ def made_public(secrets: Iterable[Secret], on_map: bool = False) -> str:
 def side_knowledge(c: float) -> str:
     """What the release of an event adds for somebody who knows that event already, at this side information.
 
-    >>> side_knowledge(0.5)[:97]
-    'for somebody who already knows a true event, its own release moves the odds of a secret by at mos'
+    >>> "moves the odds of a secret by at most a factor e^0.5 = 1.65;" in side_knowledge(0.5)
+    True
     """
+    own = f"moves the odds of a secret by at most a factor e^{c:g} = {math.exp(min(c, 700.0)):.3g}"
+    own = "adds nothing about a secret" if c == 0.0 else "may reveal a secret" if math.isinf(c) else own
     rest = "what the other releases reveal to somebody who knows a true event is not bounded"
-    if c == 0.0:
-        return f"for somebody who already knows a true event, its own release adds nothing about a secret; {rest}"
-    if math.isinf(c):
-        return f"for somebody who already knows a true event, its own release may reveal a secret; {rest}"
-    known = (
-        "for somebody who already knows a true event, its own release moves the odds of a secret by at most a factor"
-    )
-    return f"{known} e^{c:g} = {math.exp(c):.3g}; {rest}"
+    return f"for somebody who already knows a true event, its own release {own}; {rest}"
 
 
 def measured(secret: Secret, within: bool | None = None) -> str:
@@ -180,18 +157,15 @@ def promise(secret: Secret) -> str:
     """How well a secret is kept, and on what condition: the second half of its sentence."""
     if secret.epsilon is None:
         return MEASURED
-    factor, low, high = math.exp(secret.epsilon), *(moved(SUSPICION, side * secret.total) for side in (-1, 1))
-    stays = f"becomes at most {percent_up(high)}"
-    if not secret.one_sided:
-        stays = f"stays between {percent_up(low, math.floor)} and {percent_up(high)}"
-    example = f"a suspicion of {percent(SUSPICION)} {stays}"
+    low, high = (moved(SUSPICION, side * secret.total) for side in (-1, 1))
+    stays = f"stays between {percent_up(low, math.floor)} and {percent_up(high)}"
+    move, who, odds = "move", "the stream follows", "the odds that an observer who knows the model gives it"
+    if secret.one_sided:
+        move, stays = "rise", f"becomes at most {percent_up(high)}"
     if secret.kind == "trait":
-        bound = f"by at most a factor of {factor:.3g} (ε = {secret.epsilon:g}): {example}"
-        odds = "the odds that an observer who knows the model gives, between any two values"
-        return f"if the person follows the model, all events together move {odds}, {bound}"
-    move = "rise" if secret.one_sided else "move"
-    bound = f"the odds that an observer who knows the model gives it {move} by at most a factor of {factor:.3g}"
-    return f"if the stream follows the model, {bound} (ε = {secret.epsilon:g}): {example}"
+        who, odds = "the person follows", "the odds that an observer who knows the model gives between any two values"
+    bound = f"by at most a factor of {math.exp(secret.epsilon):.3g} (ε = {secret.epsilon:g})"
+    return f"if {who} the model, {odds} {move} {bound}: a suspicion of {percent(SUSPICION)} {stays}"
 
 
 def about(secret: Secret) -> str:
@@ -273,28 +247,17 @@ class Risk:
     """What releases mean for the people in them, from public figures alone.
 
     Parameters:
-        up: the most that all releases of a stream together raised the log probability of a sequence, worst over users.
-        down: the most that they lowered it; None: as much as `up`.
+        up, down: the most that all releases of a stream together raised the log probability of a sequence, and lowered
+            it, worst over users; where `down` is None it is as much.
         one_release: the ε of the release, or batch, that carries most; None where there is no bound for it.
         secrets: those that were promised to be kept. They decide the grade, where there are any.
         unit: what has that ε: a release, a batch of so many, a block of so many events.
         measured: nothing is promised about the whole stream: what is said about it was measured.
-        doubts: what keeps a small bound from being called green.
-        support: what a small bound rests on where the releases were asked; said with a green grade.
+        doubts, support: what keeps a small bound from being called green, and what it rests on where it is.
         unkept: of which streams nothing is promised, because they end inside a window of a secret; a sentence each.
         ldp: the level that holds whatever people do, worst over users, where the model calls something impossible; it
             takes the place of `up` and `down`. None where the model allows everything.
-        undone: why none of it holds (a seed, a broken promise, people who do not follow the model); empty where nothing
-            is wrong.
-
-    >>> risk = Risk(42.0, one_release=3.0)
-    >>> for sentence in risk.sentences:
-    ...     print(sentence)
-    any one release, about anything: a suspicion of 1 % becomes at most 81 %, one of 10 % at most 98 %, one of 50 % at
-    most 99.8 %
-    all releases of a stream together, about anything: even a suspicion of 1 % may become certainty
-    >>> risk.grade.colour
-    'red'
+        undone: why none of it holds (a seed, a broken promise, people who do not follow the model), if anything.
     """
 
     up: float
@@ -311,14 +274,10 @@ class Risk:
 
     @classmethod
     def of(cls, setting: Any, accounts: Any, disclosed: Sequence[Any] = (), **more: Any) -> Risk:
-        """The risk of a setting's releases, from where its users stand.
+        """The risk of the releases under some `Terms`, from the `Account` of a user, or the `Accounts` of all.
 
-        Parameters:
-            setting: a `Terms`.
-            accounts: an `Account`, or the `Accounts` of all users.
-            disclosed: the totals of its secrets, in their order. One counts with what was promised, or with what was
-                disclosed where that is more.
-            more: what else is known, by the names above.
+        `disclosed` are the totals of its secrets, in their order: each counts with what was promised, or with what was
+        disclosed where that is more. `more` is what else is known, by the names above.
         """
         secrets = [
             DisclosedSecret.of(secret, max(secret.total, total.log_odds_worst))
@@ -356,8 +315,6 @@ class Risk:
         said += [f"{each}; a secret about the whole stream is kept whenever it ends" for each in self.unkept]
         if self.one_release is not None:
             said.append(f"any one {self.unit}, about anything: {by_odds(2 * self.one_release)}")
-            if self.unit.startswith("block"):
-                said.append(f"{ALONE}: {by_odds(4 * self.one_release)}")
         beside = " else" if self.secrets else ""
         about = f"all releases of a stream together, about anything{beside}{', measured, not promised' * self.measured}"
         said.append(f"{about}: {by_odds(self.log_odds, self.measured)}")
@@ -388,7 +345,7 @@ class Risk:
         doubts += [IMPOSSIBLE] if self.secrets and self.ldp is not None else []
         if doubts:
             return Grade("unchecked", f"{said} becomes at most {most}, but {', and '.join(doubts)}")
-        return Grade("green", f"{said} becomes at most {most}" + (f"; {self.support}" if self.support else ""))
+        return Grade("green", "; ".join(part for part in (f"{said} becomes at most {most}", self.support) if part))
 
     @property
     def warning(self) -> str:
@@ -396,9 +353,7 @@ class Risk:
         grade = self.grade
         if grade.colour in ("green", "unchecked") or self.undone:
             return ""
-        larger = "release in batches" if self.unit == "release" else "take a smaller ε"
-        remedy = "lower the ε of the secret; `seqveil plan` finds a setting" if self.secrets else REMEDY.format(larger)
-        return f"{grade.text}; {remedy}"
+        return f"{grade.text}; {REMEDY}"
 
 
 def _shape(setting: Any) -> dict[str, Any]:
@@ -412,22 +367,12 @@ def _shape(setting: Any) -> dict[str, Any]:
     return {"unit": unit, "one_release": epsilon if most is None else min(epsilon, most)}
 
 
-MANY = 60  # rows of a table that a notebook shows
-CELL = "padding:2px 8px;text-align:"
-
 Line = tuple[str, str]  # a name, and what there is to say about it
 
 
 @dataclass(frozen=True)
 class ResultTable:
-    """Rows under headings; the first column names the rows.
-
-    >>> print(ResultTable("errors", ("ε", "error"), [("0.5", 0.25), ("1", None)]))
-    errors
-    ε    error
-    0.5  0.25
-    1
-    """
+    """Rows under headings; the first column names the rows."""
 
     caption: str
     headings: Sequence[str]
@@ -439,33 +384,9 @@ class ResultTable:
         shown = ["  ".join(text.ljust(wide) for text, wide in zip(row, widths, strict=True)).rstrip() for row in cells]
         return "\n".join([*([self.caption] if self.caption else []), *shown])
 
-    def to_html(self) -> str:
-        """The table for a notebook, cut to a few dozen rows."""
-        head = "".join(f'<th scope="col" style="{CELL}right">{escape(text)}</th>' for text in self.headings)
-        body = "".join(_html_row(*map(cell_text, row)) for row in self.rows[:MANY])
-        title = f'<caption style="{CELL}left;white-space:nowrap">{escape(self.caption)}</caption>'
-        cut = f"<p><small>{MANY} of {len(self.rows)} rows shown</small></p>" if len(self.rows) > MANY else ""
-        return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{cut}"
-
 
 class Result:
-    """What a command found; a subclass is a dataclass that defines `lines`, and `tables` where it has some.
-
-    >>> @dataclass(frozen=True, repr=False)
-    ... class Found(Result):
-    ...     events: int
-    ...     leakage: float
-    ...     def lines(self):
-    ...         return [("events", f"{self.events:,}"), ("leakage", cell_text(self.leakage))]
-    >>> found = Found(1200, math.inf)
-    >>> print(found)
-    events   1,200
-    leakage  no bound
-    >>> found.to_dict()
-    {'events': 1200, 'leakage': None}
-    """
-
-    title: ClassVar[str] = ""  # in a notebook; the name of the class where it is empty
+    """What a command found; a subclass is a dataclass that defines `lines`, and `tables` where it has some."""
 
     def lines(self) -> list[Line]:
         """What there is to say: a name and a sentence, line by line."""
@@ -487,7 +408,7 @@ class Result:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return html_page(self.title or type(self).__name__, self.lines(), self.tables())
+        return html_page(type(self).__name__, self.lines(), self.tables())
 
 
 def html_page(title: str, lines: Sequence[Line], tables: Sequence[ResultTable] = ()) -> str:
@@ -496,14 +417,12 @@ def html_page(title: str, lines: Sequence[Line], tables: Sequence[ResultTable] =
     >>> "<td" in html_page("Release", [("released", "3 of 3 events")]), "<b>" in html_page("<b>", [])
     (True, False)
     """
-    rows = "".join(_html_row(*line, align="left") for line in lines)
-    head = f"<p><strong>{escape(title)}</strong></p><table><tbody>{rows}</tbody></table>"
-    return f'<div class="seqveil">{head}{"".join(table.to_html() for table in tables)}</div>'
-
-
-def _html_row(name: str, *cells: str, align: str = "right") -> str:
-    shown = "".join(f'<td style="{CELL}{align}">{escape(text)}</td>' for text in cells)
-    return f'<tr><th scope="row" style="{CELL}left">{escape(name)}</th>{shown}</tr>'
+    left = 'style="padding:2px 8px;text-align:left"'
+    row = f'<tr><th scope="row" {left}>{{}}</th><td {left}>{{}}</td></tr>'
+    rows = "".join(row.format(escape(name), escape(text)) for name, text in lines)
+    below = "".join(f"<pre>{escape(str(table))}</pre>" for table in tables)
+    said = f"<p><strong>{escape(title)}</strong></p><table><tbody>{rows}</tbody></table>{below}"
+    return f'<div class="seqveil">{said}</div>'
 
 
 def aligned(lines: Sequence[Line]) -> str:
@@ -536,7 +455,7 @@ def plain(value: Any) -> Any:
     >>> plain({"error": float("nan"), "people": np.int64(3), "shares": (0.5, math.inf)})
     {'error': None, 'people': 3, 'shares': [0.5, None]}
     """
-    if isinstance(value, str | bool | int | None) and not isinstance(value, Enum):
+    if isinstance(value, str | bool | int | None):
         return value
     if isinstance(value, Mapping):
         return {str(key): plain(part) for key, part in value.items()}
@@ -546,8 +465,6 @@ def plain(value: Any) -> Any:
         return float(value) if math.isfinite(value) else None
     if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist())
-    if isinstance(value, PathLike):
-        return fspath(value)
     if hasattr(value, "to_dict"):
         return plain(value.to_dict())
     if is_dataclass(value) and not isinstance(value, type):

@@ -2,10 +2,7 @@
 
 Every promise of this package is about a model. Whether the model is true of people is a question that data can answer:
 some people are held out of the fit, and their streams are predicted, one symbol after another. `choose` takes the
-context that does best.
-
-- *log-likelihood a symbol*: how well what came was predicted, 0 at best; its standard error is over people.
-- *error*: how many released symbols are wrong (`optimal`, ε = 1), as the model predicts it and as it turned out.
+context of the greatest log-likelihood a symbol (0 at best), whose standard error is over people.
 """
 
 from __future__ import annotations
@@ -19,23 +16,19 @@ import numpy as np
 
 from seqveil.core import filtering
 from seqveil.core.alphabet import Symbols
-from seqveil.core.bulk import Layout, places_within
+from seqveil.core.bulk import places_within
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.fitting import fit_codes
 from seqveil.core.kernel import Ints
 from seqveil.core.model import LEAST_PEOPLE, SMOOTHING, SWITCH, MarkovModel, Progress
 from seqveil.core.words import ResultTable
-from seqveil.engine.policy import Policy
-from seqveil.interfaces.trials import error_of_mean, release
+from seqveil.interfaces.trials import error_of_mean
 
 AUTO = ("order:1", "order:2", "types:4", "types:16", "types:48")
 HELD_OUT, MOST_HELD_OUT = 0.2, 5_000  # share of the people, and how many at most
 FEWEST_PEOPLE = 10  # with fewer there is nobody to hold out
 MOST_CONTEXTS = 2_000_000  # runs of three symbols up to which order 2 is tried
 LONGEST = 500  # events of a person that are predicted
-RELEASED_PEOPLE, RELEASED_EVENTS, WIDEST = 500, 50, 200  # for the error; alphabets wider than that are left out
-EPSILON = 1.0
-REPORTED = ("context", "people", "symbols", "log_likelihood", "standard_error", "predicted_error", "realised_error")
 
 
 @dataclass(frozen=True)
@@ -44,8 +37,8 @@ class Context:
 
     >>> Context.parse("types:16")
     Context(order=1, types=16, switch=0.0001)
-    >>> Context.parse("order:2,types:4").title
-    '4 types, order 2'
+    >>> Context.parse("types:4,order:2").name
+    'order:2,types:4'
     """
 
     order: int = 1
@@ -55,20 +48,14 @@ class Context:
     @classmethod
     def parse(cls, text: str) -> Context:
         """The context that a text names, such as order:2, types:16 or order:2,types:16,switch:0.01."""
-        given: dict[str, Any] = {}
-        for part in text.split(","):
-            name, _, value = part.strip().partition(":")
-            if name in given:
-                raise InputError(f"expected each part of a context once; got {name} twice in {text!r}")
-            try:
-                given[name] = float(value) if name == "switch" else int(value)
-            except ValueError:
-                name = ""
-            if name not in cls.__dataclass_fields__:
-                raise InputError(f"expected a context such as auto, order:2 or types:16, got {text!r}")
-        found = cls(**given)
-        if found.order < 1 or found.types < 1 or not 0 <= found.switch < 1:
-            raise InputError(f"a context has order and types of 1 and more, and switch below 1; got {text!r}")
+        parts = [part.strip().partition(":") for part in text.split(",")]
+        try:
+            given: dict[str, Any] = {name: float(value) if name == "switch" else int(value) for name, _, value in parts}
+            found = cls(**given)
+        except (ValueError, TypeError):
+            raise InputError(f"expected a context such as auto, order:2 or types:16, got {text!r}") from None
+        if len(given) < len(parts) or found.order < 1 or found.types < 1 or not 0 <= found.switch < 1:
+            raise InputError(f"a context has order and types of 1 and more, and switch below 1, once; got {text!r}")
         if "switch" in given and found.types == 1:
             raise InputError(f"switch is between types of people, as in types:16,switch:0.01; got {text!r} without any")
         return found
@@ -80,42 +67,28 @@ class Context:
         types = [f"types:{self.types}"] if self.types > 1 else []
         return ",".join([*order, *types, *([f"switch:{self.switch}"] if self.switch != SWITCH else [])])
 
-    @property
-    def title(self) -> str:
-        """The context in words."""
-        types = f"{self.types} types, " if self.types > 1 else ""
-        changing = f", switch {self.switch}" if self.switch != SWITCH else ""
-        return f"{types}order {self.order}{changing}"
-
 
 @dataclass(frozen=True)
 class Check:
     """How a model did on people whom it was not fitted to."""
 
     context: str
-    title: str
     types: int  # that there are: some may have been merged
     transitions: int
     people: int
     symbols: int
     log_likelihood: float  # a symbol
     standard_error: float
-    predicted_error: float | None  # None: the alphabet is too wide to measure
-    realised_error: float | None
 
 
 def held_out_check(model: MarkovModel) -> dict[str, Any] | None:
     """How the model did on people whom it was not fitted to, as its file says; None where nobody checked."""
     checked = (model.origin or {}).get("checked")
-    return {name: checked[name] for name in REPORTED if name in checked} if isinstance(checked, dict) else None
+    return checked if isinstance(checked, dict) else None
 
 
 def said_of_check(model: MarkovModel) -> str:
-    """Whether the model was checked on people held out, in words that follow "the model was".
-
-    >>> said_of_check(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
-    'never checked on held-out people when it was fitted'
-    """
+    """Whether the model was checked on people held out, in words that follow "the model was"."""
     found = held_out_check(model)
     if found is None:
         return "never checked on held-out people when it was fitted"
@@ -125,32 +98,17 @@ def said_of_check(model: MarkovModel) -> str:
     )
 
 
-def check(model: MarkovModel, users: Ints, codes: Ints, context: Context | None = None, seed: int = 0) -> Check:
+def check(model: MarkovModel, users: Ints, codes: Ints, context: Context) -> Check:
     """How well a model, called by its context, predicts the streams of people whom it was not fitted to.
 
-    `users` and `codes` are of every event, each user's in their order; `seed` is of the releases whose errors count.
+    `users` and `codes` are of every event, each user's in their order.
     """
-    named = context or Context(model.order, model.types)
     rows = np.unique(users, return_inverse=True)[1]
     totals, lengths = filtering.log_likelihoods(model, rows, codes), np.bincount(rows)
     mean = float(totals.sum() / codes.size)
     error = error_of_mean(totals, lengths) if np.isfinite(mean) else 0.0
     size = (int(model.types), model.transitions, lengths.size, codes.size)
-    errors = _errors(model, Layout.of(rows), codes, seed)
-    return Check(named.name, called(model, named), *size, mean, error, *errors)
-
-
-def _errors(model: MarkovModel, layout: Layout, codes: Ints, seed: int) -> tuple[float | None, float | None]:
-    """Share of wrong symbols of `optimal` at ε = 1: of people whom the model simulates, and of some real ones."""
-    if model.n > WIDEST or model.n == 1:
-        return None, None
-    step = max(1, layout.lengths.size // RELEASED_PEOPLE)
-    lengths = np.minimum(layout.lengths[::step], RELEASED_EVENTS)
-    places = zip(layout.begins[::step], lengths, strict=True)
-    streams = [codes[layout.order[begin : begin + length]] for begin, length in places]
-    terms = Policy(epsilon=EPSILON, mechanism="optimal").on(model)
-    expected = model.sample(int(np.median(lengths)), len(streams), seed)
-    return release(terms, expected, seed).error, release(terms, streams, seed).error
+    return Check(context.name, *size, mean, error)
 
 
 @dataclass(frozen=True)
@@ -164,13 +122,12 @@ class Choice:
 
     def lines(self) -> list[str]:
         """The comparison on held-out people as it is printed."""
-        heads = ("compared", "log-likelihood", "s.e.", "wrong", "predicted", "transitions", "")
-        return str(ResultTable("", heads, [self._row(row) for row in self.table])).splitlines()
-
-    def _row(self, row: Check) -> tuple[str, ...]:
-        shares = ("–" if share is None else f"{share:.3f}" for share in (row.realised_error, row.predicted_error))
-        figures = (f"{row.log_likelihood:.4f}", f"{row.standard_error:.4f}", *shares, f"{row.transitions:,}")
-        return (row.title, *figures, "taken" if row is self.taken else "")
+        heads = ("compared", "log-likelihood", "s.e.", "transitions", "")
+        rows = []
+        for row in self.table:
+            figures = f"{row.log_likelihood:.4f}", f"{row.standard_error:.4f}", f"{row.transitions:,}"
+            rows.append((called(row.context, row.types), *figures, "taken" if row is self.taken else ""))
+        return str(ResultTable("", heads, rows)).splitlines()
 
 
 def candidates(text: str, n: int, people: int) -> list[Context]:
@@ -242,26 +199,19 @@ def choose(
     text: str = "auto",
     *,
     smoothing: float = SMOOTHING,
-    seed: int = 0,
     progress: Progress | None = None,
 ) -> Choice:
     """Compare contexts on held-out people, and fit the one taken to everyone.
 
-    A fifth of the people, 5,000 at most, are held out of the fits that are compared. `auto` takes the model of fewest
+    A fifth of the people, 5,000 at most, are held out of the fits that are compared. "auto" takes the model of fewest
     transitions whose log-likelihood is within one standard error of the best; a context that was named is taken.
-
-    Parameters:
-      people, alphabet: those whom it is to describe, and that of their codes.
-      text: "auto", or a context (`Context.parse`).
-      smoothing: as in `MarkovModel.fit`; above 0, as people held out do what nobody else did.
-      seed: of the split and the fits; the table is repeatable.
-      progress: called with the share that is done, 0 to 1.
+    `smoothing` is above 0, as people held out do what nobody else did; `progress` hears the share that is done.
     """
     if people.count < FEWEST_PEOPLE:
         raise DataError(f"a context is checked on people held out, of {FEWEST_PEOPLE} and more; got {people.count}")
     if not smoothing > 0:
         raise InputError("a context is checked on people held out, who do what nobody else did; expected smoothing > 0")
-    held = people_held_out(people.count, seed)
+    held = people_held_out(people.count)
     found = candidates(text, alphabet.n, people.count - held.size)
     streams, table = people.streams(held), list[Check]()
 
@@ -270,16 +220,16 @@ def choose(
         if progress is not None:
             progress((len(table) + share) / (len(found) + 1))
 
-    how: dict[str, Any] = {"smoothing": smoothing, "seed": seed, "progress": part}
+    how: dict[str, Any] = {"smoothing": smoothing, "progress": part}
     for each in found:
-        table.append(check(people.fit(each, alphabet, held, **how), *streams, each, seed))
+        table.append(check(people.fit(each, alphabet, held, **how), *streams, each))
         part(0.0)
     best = max(table, key=lambda row: row.log_likelihood)
     near = [row for row in table if row.log_likelihood >= best.log_likelihood - best.standard_error]
     taken = table[-1] if text != "auto" else min(near, key=lambda row: row.transitions)
     context = found[table.index(taken)]
     model = people.fit(context, alphabet, held[:0], **how)
-    note = f"{called(model, context)}, checked on {taken.people:,} held-out people"
+    note = f"{called(taken.context, model.types)}, checked on {taken.people:,} held-out people"
     record = {  # what the model's file keeps: public, like the model
         "kind": "context",
         "private": False,
@@ -292,15 +242,12 @@ def choose(
     return Choice(model.with_origin(record), taken, table, note)
 
 
-def people_held_out(people: int, seed: int = 0) -> Ints:
-    """Who of so many people is held out, a fifth of them."""
+def people_held_out(people: int) -> Ints:
+    """Who of so many people is held out, a fifth of them, always the same."""
     many = min(MOST_HELD_OUT, max(2, round(HELD_OUT * people)))
-    return np.random.default_rng(seed).permutation(people)[:many]
+    return np.random.default_rng(0).permutation(people)[:many]
 
 
-def called(model: MarkovModel, context: Context) -> str:
-    """The context of a fitted model in words, and where types of too few people were merged how many there are."""
-    if model.types >= context.types:
-        return context.title
-    left = "one type" if model.types == 1 else f"{model.types} types"
-    return f"{left}, order {model.order} (merged from {context.types})"
+def called(context: str, types: int) -> str:
+    """A context, and where types of too few people were merged how many are left."""
+    return f"{context} ({types} types left)" if types < Context.parse(context).types else context

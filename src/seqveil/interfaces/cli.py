@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import partial
 from importlib.metadata import entry_points
 
-import typer
-
 from seqveil.interfaces.commands.bridge import bridge
 from seqveil.interfaces.commands.models import fit, inspect, learn
+from seqveil.interfaces.commands.options import Section
 from seqveil.interfaces.commands.plan import mechanisms, plan
 from seqveil.interfaces.commands.receive import audit, decode, stats
 from seqveil.interfaces.commands.release import release
@@ -17,7 +16,7 @@ from seqveil.interfaces.commands.spark import spark
 from seqveil.interfaces.commands.state import state
 from seqveil.interfaces.commands.terminal import Commands, common_options, run
 
-app = typer.Typer(
+app = Section(
     cls=Commands,
     add_completion=False,
     rich_markup_mode=None,

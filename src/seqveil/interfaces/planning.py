@@ -1,11 +1,10 @@
 """What a policy costs before anything is released, and the policy that does what somebody wants of it.
 
-Each policy is tried (`trials`) on people whose data one holds, if the model was not fitted to them, else on streams
-simulated from the model. A plan compares totals and ways to spend them: one by one, in blocks, in batches where a
-release may wait. It recommends a policy from what people can answer:
+Each policy is tried (`trials`) on people whom the model was not fitted to, else on streams simulated from the model. A
+plan compares totals and ways to spend them: one by one, in a block, in a batch where a release may wait. Either errs
+less the longer it is, but beyond 20 events hardly less. It recommends a policy from what people can answer:
 
-- *From odds*: "a suspicion of 10 % must stay under 30 %" gives the ε of each declared secret, or, without secrets, the
-  total of a stream. Of all ways to spend that total the one of least error is taken.
+- *From odds*: "a suspicion of 10 % must stay under 30 %" gives the ε of each declared secret, or the total of a stream.
 - *From accuracy*: the least ε whose error stays within what is tolerated, which is the largest protection.
 """
 
@@ -19,49 +18,29 @@ from typing import Any
 
 import numpy as np
 
+from seqveil.core import filtering, words
 from seqveil.core.alphabet import Alphabet
-from seqveil.core.bulk import heard
-from seqveil.core.distortion import Distortion, error_name, error_size
+from seqveil.core.distortion import Distortion, error_size
 from seqveil.core.errors import InputError, option
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms.blocks import LARGEST
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
 from seqveil.core.secrets.ahead import LONGEST
-from seqveil.core.words import (
-    Line,
-    Result,
-    ResultTable,
-    Risk,
-    count,
-    log_odds_for,
-    made_public,
-    moved,
-    percent,
-    percent_up,
-    plain,
-)
+from seqveil.core.words import Line, Result, ResultTable, Risk
 from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import Terms
-from seqveil.interfaces.trials import best_guess_error, mean_cost, release
+from seqveil.interfaces.trials import release
 
-SEEN_BY = {  # who sees what is released: a suspicion, and what it may become at most where nobody says so
-    "public": (0.10, 0.15),
-    "partner": (0.10, 0.25),
-    "team": (0.10, 0.40),
-}
+# who sees what is released: a suspicion, and what it may become at most where nobody says so
+SEEN_BY = {"public": (0.10, 0.15), "partner": (0.10, 0.25), "team": (0.10, 0.40)}
 TOTALS = (1.0, 2.0, 5.0, 10.0, 20.0)  # of a stream, that a plan shows
 SECRET_TOTALS = (0.25, 0.5, 1.0, 2.0)
 LADDER = tuple(float(f"{10 ** (k / 6):.2g}") for k in range(-6, 16))  # totals tried for an accuracy: 0.1 to 320
-BLOCKS, BATCHES = (5, 10, 20, 40), (2, 5, 10, 20)  # events
-NEAR = 1.05  # a shorter block is proposed where its error is within 5 % of the least
+TOGETHER = 20  # events of a block, and of a batch at most
 HIGHEST = 12.0  # ε of one release beyond which it is all but the truth
 QUICK = 100  # states of a model up to which secrets in closed form are quick
-BLOCK = (
-    "the events of a block share one ε, and each is answered at once; one release alone can reveal all of that ε, and "
-    "given the earlier ones of its block twice as much"
-)
 EXAMPLE = 0.10  # the suspicion that a table follows
 Progress = Callable[[str, float], None]  # what is under way, and the share that is done
 Way = tuple[int, int]  # events of a block, and of a batch
@@ -92,13 +71,14 @@ class Wishes:
     def __post_init__(self) -> None:
         if self.odds is not None and not 0 < self.odds[0] < self.odds[1] < 1:
             raise InputError("expected odds as a suspicion and a larger one that it must stay under, as (0.1, 0.3)")
-        if self.wrong is not None and not (self.wrong > 0 and math.isfinite(self.wrong)):
-            raise InputError("expected the error that is tolerated as a number above 0; try 0.2, for one in five")
-        if self.wait < 0:
-            raise InputError("expected a wait of 0 events or more")
-        if self.distortion == "hamming" and self.wrong is not None and self.wrong >= 1:
-            raise InputError("a release cannot be wrong more often than always; write 0.2 for one in five")
+        most = 1.0 if self.distortion == "hamming" else math.inf
+        if self.wrong is not None and not 0 < self.wrong < most:
+            raise InputError(f"expected a tolerated error above 0 and below {most:g}; try 0.2, for one in five")
+        if self.wait < 0 or (self.wait and self.secrets):
+            raise InputError("expected a wait of 0 events or more, and 0 with secrets, which are kept event by event")
         if self.policy is not None:
+            if any((self.odds, self.wrong, self.wait, self.epsilons, self.secrets)):
+                raise InputError("a policy that one has says already what is wished; leave the other wishes out")
             object.__setattr__(self, "secrets", tuple(self.policy.secrets))
             object.__setattr__(self, "distortion", self.policy.distortion)
 
@@ -107,7 +87,13 @@ class Wishes:
         """The total that the odds allow, of each secret or of a stream, rounded down to three figures; None: no odds"""
         if self.odds is None:
             return None
-        return _down(log_odds_for(*self.odds) / (1 if self.secrets else 2), figures=3)
+        return _down(words.log_odds_for(*self.odds) / (1 if self.secrets else 2), figures=3)
+
+    def totals(self, length: int) -> tuple[float, ...]:
+        """The totals to show, of each secret or of a stream."""
+        if self.epsilons is not None:
+            return tuple(epsilon * (1 if self.secrets else length) for epsilon in self.epsilons)
+        return (() if self.odds else SECRET_TOTALS) if self.secrets else TOTALS
 
     def spending(self, total: float, way: Way, length: int) -> Policy | None:
         """The policy that spends a total in this way over a stream, or on each secret; None: it is the truth, or slow.
@@ -135,18 +121,15 @@ def _down(value: float, figures: int) -> float:
 class PlanRow:
     """One policy and what it cost the people of the trial.
 
-    `total` is what a whole stream may reveal, or each secret; `error` the mean cost of a release as it is,
-    `decoded_error` that of the receiver's best estimate given the releases up to each, `withheld` the share of releases
-    that say nothing, `leakage` the most that a stream of the trial revealed. `with_secret` and `without_secret` are the
-    errors in windows of people who have a declared secret and of those who do not (None where nobody is on that side).
+    `total` is what a whole stream may reveal, or each secret; the rest are figures of a `Trial`. `with_secret` and
+    `without_secret` are the errors in windows of people who have a declared secret and of those who do not (None where
+    nobody is on that side).
     """
 
     policy: Policy
     total: float
     error: float
-    standard_error: float | None
     decoded_error: float
-    withheld: float
     leakage: float
     with_secret: float | None = None
     without_secret: float | None = None
@@ -191,11 +174,7 @@ class Plan(Result):
     @property
     def risk(self) -> Risk | None:
         """What the recommended policy means for a person."""
-        if self.chosen is None:
-            return None
-        risk = Risk.promised(self.chosen.policy.on(self.model))
-        sound = 2 * self.chosen.total  # the LDP level of any sound mechanism
-        return risk if risk.ldp is None or self.wishes.secrets else replace(risk, ldp=min(risk.ldp, sound))
+        return None if self.policy is None else Risk.promised(self.policy.on(self.model))
 
     @property
     def distortion(self) -> str:
@@ -204,10 +183,11 @@ class Plan(Result):
 
     def lines(self) -> list[Line]:
         """The people, the recommended policy, what it costs and what it means."""
-        forms = ("simulated person, who follows the model", "simulated people, who follow the model")
-        people = count(self.people, *(("held-out person", "held-out people") if self.held_out else forms))
+        people = words.count(self.people, "held-out person", "held-out people")
+        if not self.held_out:
+            people = f"{words.count(self.people, 'stream')} simulated from the model"
         said = [("read", self.read)] if self.read else []
-        said.append(("tried on", f"{people}, {count(self.length, 'event')} each at most"))
+        said.append(("tried on", f"{people}, {words.count(self.length, 'event')} each at most"))
         if self.chosen is not None and self.risk is not None:
             said += [
                 ("policy", "; ".join(self.chosen.policy.to_toml().replace("\n\n", "\n").splitlines())),
@@ -216,80 +196,52 @@ class Plan(Result):
                 *(("means", text) for text in self.risk.sentences),
                 ("grade", self.risk.grade.text),
             ]
+        else:
+            said.append(("error", f"with no release at all {self._cost(self.guess)}"))
         lasts = self.rows[0].policy.on(self.model).lasts
         said += [("lasts", lasts)] if lasts else []
-        if any(row.policy.block > 1 for row in self.rows):
-            said.append(("blocks", BLOCK))
         return [*said, *(("note", text) for text in self.notes)]
 
-    def _cost(self, error: float) -> str:
-        """An error in words."""
-        return percent(error) if self.distortion == "hamming" else error_size(error, self.distortion)
+    def _cost(self, error: float | None) -> str:
+        """An error in words; none where nobody was tried whom it would be of."""
+        if error is None:
+            return "nobody tried"
+        return f"{words.percent(error)} wrong" if self.distortion == "hamming" else error_size(error, self.distortion)
 
     def _error(self, row: PlanRow) -> str:
-        have, have_not = (None if side is None else self._cost(side) for side in (row.with_secret, row.without_secret))
         by_secret = ""
-        if have is not None and have_not is not None:
+        if row.with_secret is not None and row.without_secret is not None:
+            have, have_not = self._cost(row.with_secret), self._cost(row.without_secret)
             by_secret = f" ({have} for people who have the secret, {have_not} for those who do not)"
-        elif have is not None or have_not is not None:
-            by_secret = f" ({'nobody' if have is None else 'everybody'} that was tried has the secret)"
-        wrong = self.distortion == "hamming"
-        what = "of the events are released wrong" if wrong else "an event"
-        guess = "guessing with no release at all is wrong for" if wrong else "with no release:"
-        return f"{self._cost(row.error)} {what}{by_secret}; {guess} {self._cost(self.guess)}"
+        return f"{self._cost(row.error)}{by_secret}; with no release at all {self._cost(self.guess)}"
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What does not go together, what the trial cannot say, and what becomes public."""
+        """What does not go together, and what becomes public."""
         found, wishes, row = [], self.wishes, self.chosen
-        if row is not None and wishes.odds is not None and wishes.allowed is not None and row.total > wishes.allowed:
-            odds = f"a suspicion of {percent(wishes.odds[0])} under {percent(wishes.odds[1])}"
-            times = row.total / wishes.allowed
-            found.append(f"this does not keep {odds}; it reveals {times:.3g} times as much, in nats")
+        if row is not None and wishes.odds is not None and row.total > (wishes.allowed or math.inf):
+            before, after = map(words.percent, wishes.odds)
+            found.append(f"this does not keep a suspicion of {before} under {after}")
         if row is not None and not wishes.secrets and row.error > 0.9 * self.guess:
-            found.append(
-                "this is hardly better than the best guess with no release at all: declare what must stay secret, and "
-                "everything else can be released truthfully"
-            )
+            found.append("this is hardly better than no release at all: declare what must stay secret instead")
         alphabet = self.model.alphabet
         if self.distortion == "hamming" and alphabet.points is not None and not isinstance(alphabet, Alphabet):
             far = "metres" if alphabet.on_map else "euclidean" if alphabet.width == 2 else "absolute"
-            found.append(
-                f"this counts every wrong release alike; {option('distortion', far)} counts how far off it is, here "
-                "and in a policy"
-            )
-        sides = [(each.with_secret, each.without_secret) for each in self.rows]
-        for none, who, others in ((0, "nobody", "who have it"), (1, "everybody", "without it")):
-            if any(side[none] is None and side[1 - none] is not None for side in sides):
-                found.append(f"{who} that was tried has the secret, so the error for people {others} is not known")
-        return (*found, *(text for text in [made_public(wishes.secrets, self.model.alphabet.on_map)] if text))
+            found.append(f"this counts every wrong release alike; {option('distortion', far)} counts how far off it is")
+        return (*found, *(text for text in [words.made_public(wishes.secrets, self.model.alphabet.on_map)] if text))
 
     def tables(self) -> list[ResultTable]:
         """The errors of all policies."""
-        wrong = self.distortion == "hamming"
-        caption = "share of wrong releases" if wrong else f"{error_name(self.distortion)} of a release"
-
-        def cell(error: float | None, none: str = "") -> str:
-            """An error as it stands in the table, and what stands where there is none."""
-            return none if error is None else f"{error:.3f}" if wrong else error_size(error, self.distortion)
-
-        becomes = f"{percent(EXAMPLE)} becomes at most"
-        if self.wishes.secrets:
-            heads: tuple[str, ...] = ("ε of the secret", becomes, "error", "with the secret", "without it")
-            rows: list[tuple[str, ...]] = []
-            for row in self.rows:
-                sides = cell(row.with_secret, "nobody has it"), cell(row.without_secret, "all have it")
-                rows.append((f"{row.total:g}", percent_up(moved(EXAMPLE, row.total)), cell(row.error), *sides))
-            if all(secret.kind == "trait" for secret in self.wishes.secrets):  # which no event shows
-                heads, rows = heads[:3], [row[:3] for row in rows]
-            return [ResultTable(caption, heads, rows)]
-        ways = list(dict.fromkeys(row.way for row in self.rows))
-        errors, rows = {(row.total, row.way): row.error for row in self.rows}, []
-        for total in sorted({row.total for row in self.rows}):
-            shown = f"{total:g}", f"{total / self.length:.3g}", percent_up(moved(EXAMPLE, 2 * total))
-            rows.append((*shown, *(cell(errors.get((total, way))) for way in ways)))
-        heads = ("total of a stream", "ε an event", becomes, *ways)
-        return [ResultTable(f"{caption}; the best guess with no release: {cell(self.guess)}", heads, rows)]
+        secrets = self.wishes.secrets
+        by_secret = any((row.with_secret, row.without_secret) != (None, None) for row in self.rows)
+        rows = []
+        for row in self.rows:
+            becomes = words.percent_up(words.moved(EXAMPLE, row.total * (1 if secrets else 2)))
+            sides = (self._cost(row.with_secret), self._cost(row.without_secret)) if by_secret else ()
+            rows.append((f"{row.total:g}", becomes, row.way, self._cost(row.error), *sides))
+        heads = ["ε of the secret" if secrets else "total of a stream", f"{words.percent(EXAMPLE)} becomes at most"]
+        heads += ["released", "error", *(["with the secret", "without it"] if by_secret else [])]
+        return [ResultTable("", heads, rows)]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything that is shown, as plain values."""
@@ -298,7 +250,7 @@ class Plan(Result):
         facts["error"] = None if self.chosen is None else self.chosen.error
         if self.risk is not None:
             facts |= {"words": self.risk.sentences, "grade": self.risk.grade.colour}
-        return dict(plain(facts))
+        return dict(words.plain(facts))
 
 
 def plan(
@@ -314,12 +266,10 @@ def plan(
     """The error to expect of policies on this model, and the policy that does what is wished.
 
     Parameters:
-        model: how streams usually run.
-        wishes: what is wanted; without odds and an accuracy nothing is recommended.
+        model, wishes: how streams usually run, and what is wanted; without odds and accuracy nothing is recommended.
         length: events of a stream, at most.
         streams: codes of people whom the model was not fitted to; None: they are simulated.
-        people: how many are tried; by default 200, in batches at most 40, for secrets 5 to 200, so that they have some
-            4,000 events together, or 400 where a release takes long, and 20 where it takes a program.
+        people: how many are tried; by default 200, and fewer where a release takes long.
         seed: of people and randomness; the same seed gives the same figures.
         progress: called with what is under way, and the share that is done.
 
@@ -332,13 +282,11 @@ def plan(
     if length < 1 or (people is not None and people < 1):
         raise InputError("expected streams of 1 event or more, and 1 person or more")
     if any(secret.window is None and secret.kind != "trait" for secret in asked.secrets) and length > LONGEST:
-        raise InputError(
-            f"a secret about a whole stream has {LONGEST} events at most, and these streams have {length}; "
-            "give it a window, such as a day or a number of events"
-        )
+        raise InputError(f"a secret about a whole stream has {LONGEST} events at most; give it a window, such as a day")
     tried = _Trials(model, length, streams, people, seed, progress or (lambda label, share: None))
     rows, chosen = _searched(tried, asked)
-    guess = best_guess_error(rows[0].policy.on(model), length)
+    unseen = rows[0].policy.on(model).distortion.expected(filtering.unseen(model, length))
+    guess = float(unseen.min(1).mean())
     return Plan(tuple(rows), chosen, asked, model, length, max(tried.people), streams is not None, guess)
 
 
@@ -359,20 +307,12 @@ class _Trials:
         """What a policy costs."""
         terms = policy.on(self.model)
         people = self._people(_usual_people(terms, self.length) if self.most is None else self.most)
-        done, expected = len(self.people), max(self.expected, len(self.people) + 1)
-        label = f"policy {done + 1} of {expected}, on {count(len(people), 'person', 'people')}"
-        events, under_way = sum(map(len, people)), [0]
-
-        def stepped(streams: int) -> None:
-            """Tell how many of the events were released."""
-            under_way[0] += streams
-            self.tell(label, (done + min(1.0, under_way[0] / events)) / expected)
-
-        stepped(0)
+        done = len(self.people)
+        label = f"policy {done + 1} of {self.expected}, on {words.count(len(people), 'person', 'people')}"
+        self.tell(label, done / self.expected)
         self.people.append(len(people))
-        with heard(stepped):
-            found = release(terms, people, self.seed + 1)
-        costs = (*mean_cost(found.costs), found.decoded_error, found.withheld, found.leakage)
+        found = release(terms, people, self.seed + 1)
+        costs = (found.error, found.decoded_error, found.leakage)
         return PlanRow(policy, total, *costs, *_by_secret(terms, people, found.costs))
 
     def _people(self, many: int) -> list[Ints]:
@@ -383,74 +323,54 @@ class _Trials:
 
 
 def _usual_people(terms: Terms, length: int) -> int:
-    """How many people a policy is tried on unless somebody says so."""
-    if terms.in_batches:
-        return min(40, max(8, 100 * terms.batch // max(1, length)))
+    """How many people a policy is tried on unless somebody says so: some, and fewer where a release takes long."""
+    quick = terms.distortion.is_hamming and not terms.in_batches
     if terms.guards:  # a release takes some tenths of a millisecond in closed form, else some hundredths of a second
         quick = terms.in_closed_form and terms.model.size <= QUICK
-        return min(200, max(5, (4000 if quick else 400) // length))
-    return 200 if terms.distortion.is_hamming else 20
+    return min(200, max(5, (10_000 if quick else 400) // length))
 
 
 def _searched(tried: _Trials, wishes: Wishes) -> tuple[list[PlanRow], PlanRow | None]:
     """All rows of a plan, and the one that is recommended."""
     length, own, allowed = tried.length, wishes.policy, wishes.allowed
-    most = math.inf if wishes.secrets else HIGHEST * length  # beyond it every release is the truth
     if own is not None:
         whole = own.budget.exact_total or (own.rate or 0.0) * length
         row = tried.row(own, max((secret.total for secret in own.secrets), default=whole))
         return [row], row
-    totals = wishes.epsilons or (TOTALS if not wishes.secrets else SECRET_TOTALS if allowed is None else ())
-    if wishes.epsilons is not None and not wishes.secrets:
-        totals = tuple(epsilon * length for epsilon in wishes.epsilons)
-    tried.expected = len(BLOCKS) + 2 * (len(totals) + 1)  # about, until it is known which ways are tried
-    ways = _ways(tried, wishes, min(most, allowed or totals[len(totals) // 2]))
-
+    ways: list[Way] = [(1, 1)]
+    if not wishes.secrets:
+        together = {(1, min(wishes.wait + 1, length, TOGETHER)), (min(length, TOGETHER), 1)}
+        ways += sorted(together - {(1, 1)})
     rows: dict[float, list[PlanRow]] = {}
 
     def best(total: float) -> PlanRow:
         """The row of least error of all ways to spend this total."""
-        found = (wishes.spending(total, way, length) for way in ways)
-        rows[total] = [tried.row(policy, total) for policy in found if policy is not None]
+        if total not in rows:
+            found = (wishes.spending(total, way, length) for way in ways)
+            rows[total] = [tried.row(policy, total) for policy in found if policy is not None]
         return min(rows[total], key=lambda row: row.error)
 
-    chosen: PlanRow | None
-    tolerated = wishes.wrong
+    most = HIGHEST * (1 if wishes.secrets else length)  # beyond it every release is the truth
+    tolerated, wanted = wishes.wrong, allowed
     if tolerated is not None:  # the least total of the ladder that is enough, by halving
-        ladder = [total for total in LADDER if total <= (HIGHEST if wishes.secrets else most)]
-        tried.expected = len(tried.people) + len(ways) * len(ladder).bit_length()
+        ladder = [total for total in LADDER if total <= most]
+        tried.expected = len(ways) * len(ladder).bit_length()
         place = bisect_left(ladder, True, key=lambda total: best(total).error <= tolerated)
         if place == len(ladder):
             more = "" if wishes.secrets else ", or let releases wait for later events"
             raise InputError(f"no policy errs by {tolerated:g} or less on these people; tolerate more{more}")
-        chosen = min(rows[ladder[place]], key=lambda row: row.error)
+        wanted = ladder[place]
     else:
-        wanted = {total for total in (*totals, allowed or totals[0]) if total <= most}
-        if not wanted or (allowed or 0.0) > most:
-            raise InputError(
-                f"with more than ε = {HIGHEST:g} an event all but the truth is released, and streams have "
-                f"{count(length, 'event')}; ask for less, or for longer streams"
-            )
-        tried.expected = len(tried.people) + len(ways) * len(wanted)
-        least = {total: best(total) for total in sorted(wanted)}
-        chosen = None if allowed is None else least[allowed]
+        totals = {total for total in (*wishes.totals(length), *([allowed] if allowed else [])) if total <= most}
+        if not totals or (allowed or 0.0) > most:
+            raise InputError(f"more than ε = {HIGHEST:g} an event or secret is all but the truth; ask for less")
+        tried.expected = len(ways) * len(totals)
+        for total in sorted(totals):
+            best(total)
+    chosen = None if wanted is None else best(wanted)
     if chosen is not None and not wishes.secrets:
         chosen = replace(chosen, policy=replace(chosen.policy, budget=Budget(chosen.total)))
     return [row for total in sorted(rows) for row in rows[total]], chosen
-
-
-def _ways(tried: _Trials, wishes: Wishes, total: float) -> list[Way]:
-    """The ways to try at each total: one by one, the batches that may be waited for, and the block that does best."""
-    if wishes.secrets:
-        return [(1, 1)]
-    ways = [(1, 1), *((1, size) for size in BATCHES if size <= min(wishes.wait + 1, tried.length))]
-    errors = {}
-    for size in sorted({min(size, tried.length) for size in BLOCKS} - {1}):
-        policy = wishes.spending(total, (size, 1), tried.length)
-        if policy is not None:
-            errors[size] = tried.row(policy, total).error
-    near = [size for size in errors if errors[size] <= NEAR * min(errors.values())]
-    return [*ways, *((size, 1) for size in near[:1])]
 
 
 def _by_secret(terms: Terms, people: Sequence[Ints], costs: dict[int, Floats]) -> tuple[float | None, float | None]:

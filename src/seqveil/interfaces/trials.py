@@ -1,7 +1,7 @@
 """Trials: people's streams released under some terms with seeded randomness, and what that cost and disclosed.
 
-Plans, comparisons and the page measure by it. Nothing is believed: errors, lifts and leakage are those of what was
-released, from the integers that it was drawn from. Nothing that a trial releases is private.
+Errors, lifts and leakage are those of what was released, from the integers that it was drawn from. Nothing that a trial
+releases is private.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from seqveil.core import filtering
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import between
@@ -61,11 +60,6 @@ class Trial:
         return mean_cost(self.filtered)[0]
 
     @property
-    def withheld(self) -> float:
-        """The share of releases that say nothing."""
-        return float((np.concatenate(list(self.released.values())) < 0).mean())
-
-    @property
     def leakage(self) -> float:
         """The most that any stream disclosed, by the exact account."""
         return max(self.most, -self.least)
@@ -106,29 +100,14 @@ def release(
     follow: SecretTrackers | None = None,
     shared: bool = False,
 ) -> Trial:
-    """Release streams with seeded randomness, and compare them with the truth.
+    """Release streams, the true codes of each person, with seeded randomness, and compare them with the truth.
 
-    Parameters:
-        terms: what they are released with.
-        streams: the true codes of each person.
-        seed: of the randomness.
-        smooth: whether the receiver's guess given all releases is made as well.
-        follow: accounts of secrets that the terms do not keep, before the first release.
-        shared: whether a short last batch gets its events' share of ε, instead of that of a whole one.
-
-    >>> from seqveil import MarkovModel, Policy
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> people = model.sample(12, 200, seed=1)
-    >>> alone, together = (release(Policy(**each).on(model), people, 1).error for each in
-    ...                    ({"epsilon": 0.5}, {"epsilon": 6.0, "block": 12}))
-    >>> together < alone / 2
-    True
+    With `smooth` the receiver's guess given all releases is made as well. `follow` are accounts of secrets that the
+    terms do not keep, before the first release. `shared`: a short last batch gets its events' share of ε, instead of
+    that of a whole one.
     """
     if terms.budget.seconds is not None or (terms.in_batches and terms.budget.when_spent == "stop"):
-        raise InputError(
-            "a budget per number of seconds, or one that stops batches, depends on times and gaps that a trial does "
-            "not have; plan with a budget per number of releases, and when_spent = hold"
-        )
+        raise InputError("a trial has neither times nor gaps; take a budget per number of releases, when_spent = hold")
     trial, randomness = Trial(), SeededRandomness(seed)
     if terms.in_batches:
         for place, codes in enumerate(streams):
@@ -147,11 +126,6 @@ def read_people(data: Any, model: MarkovModel, **columns: Any) -> dict[Any, Ints
     events = symbol_events(data, alphabet, (model.reading or Reading()).but(**columns))
     kept = alphabet if alphabet.on_unknown in ("other", "nearest") else alphabet.strict
     return dict(sorted(events.streams(kept).items(), key=lambda one: str(one[0])))
-
-
-def best_guess_error(terms: Terms, length: int) -> float:
-    """Expected cost of the best guess of each symbol with no release at all."""
-    return float(terms.distortion.expected(filtering.unseen(terms.model, length)).min(1).mean())
 
 
 def together(streams: Streams, width: int) -> Iterator[list[int]]:

@@ -138,7 +138,7 @@ def test_bad_input_is_one_line(seqveil, files):
     cases = {
         "no such file": ("compare", "none.csv", "-m", "m.model", "-e", 1),
         "above 0": (*RUN, "--epsilon", "0"),
-        "whole numbers ≥ 1": (*RUN, "-e", 1, "--batch", "0,5"),
+        "whole numbers above 0": (*RUN, "-e", 1, "--batch", "0,5"),
         "a seed": (*RUN, "-e", 1, "--seed", "-1"),
         "--first of at least 1": (*RUN, "-e", 1, "--first", "0"),
         "needs numbers": (*RUN, *promise(epsilon=1, distortion="absolute")),
@@ -157,5 +157,5 @@ def test_an_interrupted_comparison_ends_in_one_line_and_writes_nothing(seqveil, 
     before = sorted(files.iterdir())
     monkeypatch.setattr(comparison, "measured", lambda *row: signal.raise_signal(number))
     made = seqveil(*RUN, "--epsilon", 1)
-    assert made == (1, "", "interrupted; nothing was written\n")
+    assert made == (1, "", "interrupted; no file was written\n")
     assert sorted(files.iterdir()) == before

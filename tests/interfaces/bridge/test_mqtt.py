@@ -1,7 +1,6 @@
 """The bridge at a real Mosquitto: each event released once, whatever is repeated, malformed, refused or cut."""
 
 import json
-import os
 import random
 import re
 import signal
@@ -243,8 +242,9 @@ def test_tls_passwords_and_the_acl_of_the_docs(guarded):
         return Client(place.mosquitto.port, name, topic, (name, f"pw-{name}-77"), context)
 
     ann, bob, dashboard = client("ann", "errors/ann"), client("bob", "raw/#"), client("dashboard", "released/#")
-    env = os.environ | {"SEQVEIL_MQTT_PASSWORD": "pw-bridge-77"}
-    with place.process("--ca", place.authority, env=env) as running:
+    (place.folder / "password").write_text("pw-bridge-77\n")
+    password = ("--password-file", place.folder / "password")
+    with place.process("--ca", place.authority, *password) as running:
         place.meet(running)
         assert ann.send_all([("raw/ann", event(0, VALUES[0])), ("raw/bob", event(0, VALUES[0]))]) == [True, False]
         assert dashboard.send_all([("released/ann", b"forged"), ("raw/ann", event(1, VALUES[0]))]) == [False, False]
@@ -262,10 +262,10 @@ def test_tls_passwords_and_the_acl_of_the_docs(guarded):
     for each in (ann, bob, dashboard):
         each.close()
     (place.folder / "password").write_text("pw-wrong-77\n")
-    with place.process("--ca", place.authority, "--password-file", place.folder / "password", env=env) as running:
+    with place.process("--ca", place.authority, *password) as running:
         assert running.wait(PATIENCE) == 2
         assert "refuses the bridge" in place.said().splitlines()[-1]
-    with place.process(env=env) as running:  # the system's authorities do not know this one
+    with place.process(*password) as running:  # the system's authorities do not know this one
         until(lambda: "cannot connect" in place.said() or running.poll() is not None)
         assert "cannot connect" in place.said()
         running.send_signal(signal.SIGTERM)

@@ -64,17 +64,16 @@ def test_every_command_has_an_example_that_its_options_allow(path):
 
 
 @pytest.mark.slow
-def test_an_option_that_does_not_exist_is_answered_with_an_example_and_a_group_names_its_commands(said):
+def test_an_option_that_does_not_exist_is_answered_by_the_help_and_a_group_shows_its_commands(said):
     for path in LEAVES:
         name = f"seqveil {' '.join(path)}"
         code, err = said(*path, "--nonsense")
         assert (code, err.count("\n")) == (2, 1)
-        assert all(part in err for part in ("--nonsense", f"for example: {name}", f"(options: {name} --help)")), err
+        assert all(part in err for part in ("--nonsense", f"see {name} --help")), err
     for group in GROUPS:
         code, err = said(*group)
-        assert (code, err.count("\n")) == (2, 1)
-        below = ", ".join(command_of(group).commands)
-        assert f"expected a command after seqveil {' '.join(group)}: {below}; see" in err
+        assert code == 2
+        assert all(f"  {name} " in err for name in command_of(group).commands)
 
 
 def test_a_missing_package_is_disclosed_by_its_extra_and_a_missing_module_of_ours_is_not():

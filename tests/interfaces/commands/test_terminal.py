@@ -20,7 +20,7 @@ def heard(capfd, line):
 
 
 def test_a_bar_moves_with_the_steps_between_chunks_and_never_back_or_beyond_the_rows_there_are():
-    meter = terminal.Meter("releasing", None, "rows")
+    meter = terminal.Meter("releasing")
     shown = []
     with bulk.heard(meter.steps.append):
         bulk.took_step(9)  # before it is known how many rows there are
@@ -31,27 +31,27 @@ def test_a_bar_moves_with_the_steps_between_chunks_and_never_back_or_beyond_the_
                 bulk.took_step(streams)
                 shown.append(meter.text(1.0))
     bulk.took_step(100)  # nobody listens any more
-    assert [line.split()[1] for line in shown] == ["0", "3", "5", "5", "6", "all", "all"]
-    assert meter.text(30.0) == "releasing: all 7 rows, finishing, for 30 seconds"
-    unknown = terminal.Meter("auditing", None, "rows")
+    assert [line.split()[1] for line in shown] == ["0", "3", "5", "5", "6", "7", "7"]
+    assert meter.text(30.0) == "releasing: 7 of 7 rows, for 30 seconds, 0 seconds left"
+    unknown = terminal.Meter("auditing")
     unknown.advance(5)
     unknown.steps.append(4)
-    assert unknown.text(1.0) == "auditing: 5 rows, 5 a second"
+    assert unknown.text(1.0) == "auditing: 5 rows, for 1 second"
 
 
 def test_what_takes_long_says_how_far_it_is_in_a_log(monkeypatch, capfd):
     monkeypatch.setattr(terminal, "LOGGED", 0.001)
-    with terminal.steps(7, "policies tried") as tell:
-        tell("at a total of 1", 2)
-        heard(capfd, "at a total of 1: 2 of 7 policies tried")  # nothing else is called meanwhile
-    with terminal.rows("releasing") as meter:
+    with terminal.progress("learning", "rounds") as meter:
+        meter.at("testing", 2)
+        heard(capfd, "testing: 2 rounds")  # nothing else is called meanwhile
+    with terminal.progress("releasing") as meter:
         meter.advance(0, 8)
         bulk.took_step(0)  # when code has to be compiled
         heard(capfd, "compiling, once")
         bulk.took_step(2)  # as a secret in metres, whose releases take a program each
         heard(capfd, "releasing: 2 of 8 rows")
         meter.turn("comparing", 0.5)
-        heard(capfd, "comparing: 50 of 100 %")
+        heard(capfd, "comparing: 50 %")
 
 
 def test_a_request_to_end_ends_one_run_and_not_the_next_whatever_a_library_makes_of_it():

@@ -137,7 +137,7 @@ def test_slots_of_time_meet_their_own(tmp_path: Path) -> None:
 
     model, out = tmp_path / "slots.model", tmp_path / "out.csv"
     call("fit", tmp_path / "raw.csv", "-o", model, "--smoothing", 1, "--every-seconds", 7)
-    call("release", tmp_path / "raw.csv", "-m", model, "--epsilon", 16, "--yes", "--out", out)
+    call("release", tmp_path / "raw.csv", "-m", model, "--epsilon", 16, "--out", out)
     found = read_people(reordered(out, ["user"]), tmp_path / "raw.csv", sv.MarkovModel.load(model))
     assert [disclosed.tolist() for disclosed in found.releases] == [true.tolist() for true in found.truth]
 

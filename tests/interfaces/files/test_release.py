@@ -274,7 +274,7 @@ def test_a_later_run_says_what_is_new_and_leaves_out_who_was_erased(place, seqve
     def run(name, values):
         (place / name).write_text("user,value\n" + "".join(f"{user},{value}\n" for value in values for user in "uv"))
         secret = ("--secret", "ever:b", "--secret-epsilon", 0.5, "--state", "s.db", "--key", "k")
-        return " ".join(seqveil("release", name, "--model", "m", *secret, "--out", "out.csv", "--yes").err.split())
+        return " ".join(seqveil("release", name, "--model", "m", *secret, "--out", "out.csv").err.split())
 
     assert "earlier" not in run("d.csv", "aba")
     assert "nothing new: all rows were released by an earlier run" in run("tomorrow.csv", "bbb")

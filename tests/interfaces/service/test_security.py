@@ -114,7 +114,7 @@ UNSAFE = {
     "no tokens on a network": ({"no_auth": True, "host": "0.0.0.0"}, "loopback address alone"),
     "no TLS on a network": ({"tokens": "t", "host": "0.0.0.0"}, "unprotected"),
     "half of TLS": ({"tokens": "t", "tls_cert": "c"}, "needs both"),
-    "both": ({"tokens": "t", "no_auth": True}, "not both"),
+    "both": ({"tokens": "t", "no_auth": True}, "instead, on a loopback address"),
     "no certificate": (
         {"no_auth": True, "tls_cert": "/no.pem", "tls_key": "/no.pem"},
         "no.pem: expected a certificate",

@@ -201,7 +201,7 @@ def test_every_file_that_inspect_reads_is_shown_and_its_commands_release_it(name
     fit, release, audit, attack = map(shlex.split, shown["steps"].strip().splitlines())
     assert fit[3:] == shlex.split(inspect(name).command)[3:]  # what inspect proposes for the file is what is fitted
     (tmp_path / "policy.toml").write_text(shown["toml"])
-    for command in (fit, [*release, "--yes"], audit):
+    for command in (fit, release, audit):
         assert main(command[1:]) == 0, (command, capfd.readouterr().err)
     same = loaded(Upload.of(FILES[name], name), UploadChoice(), "own").model
     assert (sv.MarkovModel.load(fit[4]).alphabet, attack[1]) == (same.alphabet, "attack")

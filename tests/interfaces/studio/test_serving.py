@@ -110,5 +110,5 @@ def test_the_command_prints_its_address_and_ends_on_a_signal(tmp_path):
         code, said = process.end(how)
         assert (code, said) == (0, "")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.csv"]
-    with pytest.raises(RuntimeError, match="cannot be read"):
+    with pytest.raises(RuntimeError, match="No such file or directory: none"):
         Process("none.csv", folder=tmp_path)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-from seqveil.core.words import Line, Result, count, plain
-from seqveil.interfaces.sentences import guess_means
+from seqveil.core.words import Line, Result, count, guess_means, plain
 
 Verdict = Literal["not refuted", "broken", "not decided"]
 _WORST_FIRST: tuple[Verdict, ...] = ("broken", "not decided", "not refuted")
@@ -82,7 +81,6 @@ class Finding:
 class Findings(Result):
     """What an attack found, one finding for each secret."""
 
-    title: ClassVar[str] = "Attack"
     attacks: tuple[Finding, ...]
 
     def __iter__(self) -> Iterator[Finding]:

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import rows, show
+from seqveil.interfaces.commands.terminal import progress, show
 
 
-@o.option_groups
 def attack(
     released: o.ReleasedFile,
     *,
-    truth: Annotated[Path, o.option("RAW", "The raw file that the release was made from.")],
-    model: Annotated[
-        Path | None, o.option("MODEL", "The model that the release was made with.", "--model", "-m")
-    ] = None,
+    truth: Path = o.required("RAW", "The raw file that the release was made from."),
+    model: Path | None = o.opt("MODEL", "The model that the release was made with.", "-m"),
     asked: o.SecretOptions,
-    false_alarm: Annotated[float, o.option("P", "Highest probability of calling a kept promise broken.")] = 0.05,
-    seed: Annotated[int, o.option("N", "Splits the people.")] = 0,
+    false_alarm: float = o.opt("P", "Highest probability of calling a kept promise broken.", default=0.05),
+    seed: int = o.opt("N", "Splits the people.", default=0),
     meta: o.Meta = None,
     json: o.Json = False,
 ) -> None:
@@ -32,14 +28,13 @@ def attack(
     confidence bound on the effective ε for these people and a verdict: broken; not refuted, with the size of a leak
     that would have been noticed; or not decided.
 
-    It reads the truth, so it is for those who hold the raw data. Run it before a stream goes live, on people who
-    had no part in fitting the model. Exit code 1: a promise is broken.
+    Run it before a stream goes live, on people who had no part in fitting the model. Exit code 1: a promise is broken.
 
     Example: seqveil attack released.csv --truth clicks.csv --secret ever:health --secret-window 20
     """
     from seqveil.evaluate.attack.files import attack as found_by
 
-    with rows("attacking"):
+    with progress("attacking"):
         found = found_by(
             released,
             truth,

@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.options import parse_batches, parse_epsilons
-from seqveil.interfaces.commands.terminal import show, steps
+from seqveil.interfaces.commands.terminal import progress, show
 
 
-@o.option_groups
 def compare(
     data: o.Data,
     *,
     model: o.ModelFile,
-    policy: Annotated[
-        Path | None, o.option("FILE", "What is promised: its secrets, distortion, ε, batch or block.", "--policy")
-    ] = None,
-    epsilon: Annotated[
-        str | None,
-        o.option("E,E,…", "ε per event, averaged over a batch or block  [default: the policy's]", "--epsilon", "-e"),
-    ] = None,
-    mechanisms: Annotated[str, o.option("NAME,…", "all, or names that `seqveil mechanisms` lists.")] = "all",
-    batch: Annotated[str, o.option("W,W,…", "Batch sizes, where mechanisms take batches; each gets W·ε.")] = "5",
-    block: Annotated[str, o.option("W,W,…", "Block sizes; each gets W·ε and releases events at once.")] = "5,20",
-    people: Annotated[int | None, o.option("N", "Number of people whose streams are released  [default: all]")] = None,
-    first: Annotated[
-        int | None, o.option("N", "Release only the first N events of each stream  [default: all]")
-    ] = None,
-    attack: Annotated[bool, o.flag("--attack", "Attack each secret, without a model.")] = False,
-    seed: Annotated[int, o.option("N", "Seed of the choice of people and of the randomness.")] = 0,
+    policy: Path | None = o.opt("FILE", "What is promised: its secrets, distortion, ε, batch or block."),
+    epsilon: str | None = o.opt("E,E,…", "ε per event, averaged over a batch or block  [default: the policy's]", "-e"),
+    mechanisms: str = o.opt("NAME,…", "all, or names that `seqveil mechanisms` lists.", default="all"),
+    batch: str = o.opt("W,W,…", "Batch sizes, where mechanisms take batches; each gets W·ε.", default="5"),
+    block: str = o.opt("W,W,…", "Block sizes; each gets W·ε and releases events at once.", default="5,20"),
+    people: int | None = o.opt("N", "Number of people whose streams are released  [default: all]"),
+    first: int | None = o.opt("N", "Release only the first N events of each stream  [default: all]"),
+    attack: bool = o.switch("Attack each secret, without a model."),
+    seed: int = o.opt("N", "Seed of the choice of people and of the randomness.", default=0),
     json: o.Json = False,
 ) -> None:
     """Compare mechanisms on your data: error, leakage, attack.
@@ -41,14 +31,10 @@ def compare(
     of a secret beyond its declared ε, is marked.
 
     If the policy declares secrets, every row shows what the mechanism promises about each secret and the most that it
-    disclosed about that secret (the exact account under the model). Methods made for secrets take part too, all of
-    them or those that --mechanisms names: guarded and total, which bound what is disclosed, and utility_optimised and
-    suppression, which do not. With --attack, classifiers are trained on half of the people to guess the secret, and
-    the other half gives a lower bound on the effective ε and a verdict.
+    disclosed about it. Methods made for secrets take part too: guarded and total, which bound what is disclosed, and
+    utility_optimised and suppression, which do not. With --attack, each secret is attacked as by `seqveil attack`.
 
     Example: seqveil compare today.csv -m clicks.model --epsilon 0.5,1,2
-
-    Example: seqveil compare today.csv -m clicks.model --policy policy.toml --attack
     """
     from seqveil.core.model import MarkovModel
     from seqveil.engine.policy import Policy
@@ -56,20 +42,17 @@ def compare(
     from seqveil.evaluate.compare.comparison import read_streams
 
     promised, chain = None if policy is None else Policy.load(policy), MarkovModel.load(model)
-    bounds = [] if epsilon is None else parse_epsilons(epsilon)
-    with steps(100, "%") as under_way:
-        under_way("reading", 0)
-        streams = read_streams(data, chain, people, first, seed)
+    with progress("reading") as meter:
         found = made(
-            streams,
+            read_streams(data, chain, people, first, seed),
             chain,
             promised,
-            epsilons=bounds,
+            epsilons=[] if epsilon is None else o.parse_numbers(epsilon, "epsilon"),
             names=[part.strip() for part in mechanisms.split(",") if part.strip()],
-            batches=parse_batches(batch),
-            blocks=parse_batches(block),
+            batches=o.parse_numbers(batch, "batch", int),
+            blocks=o.parse_numbers(block, "block", int),
             attack=attack,
             seed=seed,
-            show=lambda label, share: under_way(label, 100 * share),
+            show=meter.turn,
         )
     show(found, json)

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
 
 from seqveil.core import mechanisms
 from seqveil.core.distortion import error_name
@@ -50,7 +49,6 @@ Show = Callable[[str, float], None]
 class Comparison(Result):
     """What every way did on the same people. The randomness was seeded, so nothing of it is private."""
 
-    title: ClassVar[str] = "Comparison"
     rows: tuple[ComparisonRow, ...]
     model: str  # fingerprint
     symbols: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -10,9 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from seqveil.core.errors import InputError, needs_extra
 from seqveil.interfaces.commands import options as o
@@ -23,10 +20,7 @@ if TYPE_CHECKING:
     from seqveil.interfaces.bridge.core import Core, Link
     from seqveil.interfaces.bridge.payloads import Payloads
 
-PASSWORD = "SEQVEIL_MQTT_PASSWORD"
-ENDING = (signal.SIGINT, signal.SIGTERM)
-
-bridge = typer.Typer(help="Release what arrives on a message broker.", no_args_is_help=True, rich_markup_mode=None)
+bridge = o.Section(help="Release what arrives on a message broker.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @dataclass(frozen=True)
@@ -35,8 +29,8 @@ class BridgeOptions:
 
     model: o.ModelFile
     policy: o.PolicyFile
-    state: Annotated[Path, o.option("FILE", "Where releases and accounts are kept.")]
-    key: Path | None = o.opt("FILE", "Derive the randomness from the secret key in this file (created if missing).")
+    state: Path = o.required("FILE", "Where releases and accounts are kept.")
+    key: o.Key = None
     begin: o.Begin = False
     payload: str = o.opt(
         "FORM", "seqveil, value, owntracks, json:PATH or json:PATH@TIME: see docs/bridges.md.", default="seqveil"
@@ -83,11 +77,10 @@ class BridgeOptions:
 
 
 @bridge.command()
-@o.option_groups
 def mqtt(
-    broker: Annotated[str, o.option("[mqtt[s]://][NAME@]HOST[:PORT]", "The broker; mqtts is MQTT over TLS.")],
     kept: BridgeOptions,
     *,
+    broker: str = o.required("[mqtt[s]://][NAME@]HOST[:PORT]", "The broker; mqtts is MQTT over TLS."),
     raw: str = o.opt(
         "TOPIC", "Topic on which devices publish; {user} stands for one topic level.", default="raw/{user}"
     ),
@@ -98,18 +91,14 @@ def mqtt(
     ),
     ca: Path | None = o.opt("FILE", "Certificate of the CA that signed the broker's  [default: the system's CAs]"),
     cert: Path | None = o.opt("FILE", "The bridge's own certificate and its key, in one file."),
-    password_file: Path | None = o.opt("FILE", f"Has the password in its first line  [default: {PASSWORD}]"),
+    password_file: Path | None = o.opt("FILE", "Has the password in its first line."),
 ) -> None:
     """Release what devices publish; the released value of each event is drawn once.
 
     That holds across crashes and redeliveries. In: {"seq": 0, "value": V}. Out: {"seq", "value", "epsilon"}. With
-    --payload it reads what OwnTracks, Zigbee2MQTT and Home Assistant publish, and publishes a message of the same form
-    with the released value. Nothing else of the raw message is passed on, except OwnTracks' time (with time slots, the
-    slot's). With such payloads and a model fitted to time slots (fit --every-seconds), it makes one release for each
-    slot: see docs/bridges.md.
+    --payload it reads and publishes what OwnTracks, Zigbee2MQTT and Home Assistant do: see docs/bridges.md.
 
-    Ctrl-C stops the bridge after it has finished the events it has accepted. The log, one JSON object per line on
-    standard error, names no user and no value.
+    Ctrl-C stops the bridge after it has finished the events it has accepted. The log names no user and no value.
 
     Example: seqveil bridge mqtt --broker localhost --model m.model --policy policy.toml --state bridge.db
     """
@@ -118,7 +107,7 @@ def mqtt(
         from seqveil.interfaces.bridge.payloads import Discovery
         from seqveil.interfaces.client import is_loopback
     # the broker queues under the client's name, which like the state file is to be kept and used once
-    reached = Broker.at(broker, f"seqveil-{kept.state.stem}", _password(password_file, "@" in broker), ca, cert)
+    reached = Broker.at(broker, f"seqveil-{kept.state.stem}", _password(password_file), ca, cert)
     payloads = kept.payloads()
     topics = Topics(raw, released, errors, None if discovery is None else Discovery(discovery, payloads.form))
     if reached.tls is None and not is_loopback(reached.host):
@@ -126,10 +115,10 @@ def mqtt(
     kept.work(payloads, MqttLink(reached, topics), tls=reached.tls is not None)
 
 
-def _password(file: Path | None, named: bool) -> str | None:
-    """The password, from a file or the environment: the command line would show it to everyone on the machine."""
+def _password(file: Path | None) -> str | None:
+    """The password, from a file: the command line would show it to everyone on the machine."""
     if file is None:
-        return os.environ.get(PASSWORD) if named else None
+        return None
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
@@ -140,13 +129,12 @@ def _password(file: Path | None, named: bool) -> str | None:
 
 
 @bridge.command()
-@o.option_groups
 def kafka(
-    bootstrap: Annotated[str, o.option("HOST:PORT", "Brokers of the cluster, comma-separated.")],
     kept: BridgeOptions,
     *,
-    raw: Annotated[str, o.option("TOPIC", "Where events are written; the key of a message is its user.")],
-    released: Annotated[str, o.option("TOPIC", "Where releases go.")],
+    bootstrap: str = o.required("HOST:PORT", "Brokers of the cluster, comma-separated."),
+    raw: str = o.required("TOPIC", "Where events are written; the key of a message is its user."),
+    released: str = o.required("TOPIC", "Where releases go."),
     errors: str | None = o.opt("TOPIC", "Where refusals go  [default: the log only]"),
     client: Path | None = o.opt("FILE", "File of librdkafka settings, one NAME=VALUE per line: TLS, SASL, group.id."),
 ) -> None:
@@ -155,10 +143,9 @@ def kafka(
     The released value of each event is drawn once and, for consumers with isolation.level=read_committed, published
     once. In: {"value": V}, with "seq" where the producer numbers the events of a user; otherwise the bridge numbers
     events by partition and offset. Out: {"seq", "value", "epsilon"} under the same key. The bridge joins no consumer
-    group and never rebalances; it only commits offsets under group.id, so that lag can be monitored.
+    group; it only commits offsets under group.id, so that lag can be monitored.
 
-    Ctrl-C or SIGTERM finishes the current transaction, then stops. The log, one JSON object per line on standard error,
-    names no user and no value.
+    Ctrl-C or SIGTERM finishes the current transaction, then stops. The log names no user and no value.
 
     Example: seqveil bridge kafka --bootstrap localhost:9092 --raw places --released places-released --model m.model
     --policy policy.toml --state bridge.db
@@ -186,7 +173,7 @@ def _ended_by_signals(core: Core) -> Iterator[None]:
         core.link.stop()
 
     ours = threading.current_thread() is threading.main_thread()  # else whoever runs it owns the signals
-    before = {number: signal.signal(number, end) for number in ENDING if ours}
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM) if ours}
     try:
         yield
     except INTERRUPTIONS:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
 
 from seqveil.core.model import SMOOTHING
-from seqveil.core.words import aligned
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import rows, show
+from seqveil.interfaces.commands.terminal import progress, show
 
 
-@o.option_groups
 def inspect(data: o.Data, *, columns: o.ColumnOptions, format: o.Format = None, json: o.Json = False) -> None:
     """Say what a file holds, and what to type next.
 
@@ -29,90 +26,77 @@ def inspect(data: o.Data, *, columns: o.ColumnOptions, format: o.Format = None, 
 
 
 @dataclass(frozen=True)
-class PrivateFitOptions:
-    """A fit with differential privacy, and an alphabet that does not come from the data."""
+class FitOptions:
+    """What a model is like, and how values and times become its symbols; by the words of `fit_table`."""
 
+    context: str | None = o.opt(
+        "auto|order:2|types:16", "What the next symbol depends on, checked on held-out people; auto compares several."
+    )
+    trait: str | None = o.opt("COLUMN", "Column with one label per user, for --secret trait:COLUMN.")
+    smoothing: o.Smoothing = SMOOTHING
+    bins: str | None = o.opt("WIDTH|auto", "Cut numbers into bins of this width; auto: about 20 bins.")
+    levels: int | None = o.opt("N", "Cut numbers into N bins of about equal count.")
+    grid: str | None = o.opt("10x10|auto", "Cut points (--value-column x,y) into a grid; auto: covering most points.")
+    cell_metres: float | None = o.opt("M", "Cut the map into cells of this size, over the area where most points lie.")
+    other: int | None = o.opt("N", "Pool values that fewer than N people share into one symbol, other.")
+    on_unknown: str | None = o.opt(
+        "error|hide|nearest|other", "Later values outside the alphabet  [default: error; bins and cells: nearest]"
+    )
     private: float | None = o.opt("EPSILON", "Fit with user-level differential privacy at this ε.")
     contribution: int | None = o.opt("M", "With --private: the most transitions of one user to count  [default: 20]")
     alphabet: Path | None = o.opt("FILE", "The allowed values: one per line, or a model that has them.")
     range: str | None = o.opt(
-        "LO,HI",
-        "Fixed range instead of that of the data: LO,HI for --bins; X0,X1,Y0,Y1 for --grid; SOUTH,NORTH,WEST,EAST "
-        "for --cell-metres.",
+        "LO,HI", "The range, not from the data: X0,X1,Y0,Y1 for --grid; SOUTH,NORTH,WEST,EAST for --cell-metres."
     )
+    missing: str | None = o.opt(
+        "drop|hold|symbol", "Rows without a value: drop, repeat the last, make a symbol  [default: refuse the file]"
+    )
+    every_seconds: float | None = o.opt("S", "One symbol for each slot of S seconds, whatever happened in it.")
+    slot: str | None = o.opt(
+        "last|mean|most",
+        "How several events in a slot become one. Append ,pad to make all streams begin and end together, and "
+        ",hold or ,nothing for empty slots, as in last,pad,hold  [default: last]",
+    )
+    utc_offset: float | None = o.opt("H", "Clock of `during`, day and week: hours ahead of UTC  [default: 0]")
 
 
-@o.option_groups
 def fit(
     data: o.Data,
     out: o.ModelOut,
     *,
-    context: str | None = o.opt(
-        "auto|order:2|types:16", "What the next symbol depends on, checked on held-out people; auto compares several."
-    ),
-    trait: str | None = o.opt(
-        "COLUMN", "Column with one label per user, for --secret trait:COLUMN; each label gets its own types."
-    ),
-    smoothing: o.Smoothing = SMOOTHING,
-    cuts: o.CutOptions,
-    other: int | None = o.opt("N", "Pool values that fewer than N people share into one symbol, other."),
-    on_unknown: str | None = o.opt(
-        "error|hide|nearest|other",
-        "What later commands do with values outside the alphabet  [default: error; other with --other; nearest "
-        "for bins and cells]",
-    ),
-    privacy: PrivateFitOptions,
+    wanted: FitOptions,
     columns: o.ColumnOptions,
     format: o.Format = None,
-    missing: o.MissingValues = None,
-    timing: o.SlotOptions,
     json: o.Json = False,
 ) -> None:
     """Fit a model of how events within a stream are correlated.
 
     A plain fit reads raw data and is not private. Use only the data of people who agreed to the publication
-    of such a model, and treat it as public. With --private noise is added to the counts. This is user-level ε-DP:
-    adding or removing any one user changes the probability of any resulting model by a factor of at most e^EPSILON. The
-    model file records EPSILON. A private fit takes its alphabet from --alphabet, or from --bins or --grid with --range,
-    never from the data.
+    of such a model, and treat it as public. With --private, adding or removing any one user changes the probability of
+    any resulting model by a factor of at most e^EPSILON (user-level ε-DP). A private fit takes its alphabet from
+    --alphabet, or from --bins or --grid with --range, never from the data.
 
     With --context some people are held out of the fit, and the table of how well each candidate predicts them is
-    printed and kept in the model file. types:16 is a mixture of 16 chains, one for each type of person; types with
-    fewer than 50 people are merged into others, which is no privacy guarantee.
+    printed and kept in the model file. types:16 is a mixture of 16 chains, one for each type of person.
 
-    The model remembers columns, slots and the treatment of missing values; give those options to later commands only
-    for a file that differs from this one. `seqveil inspect DATA` proposes options.
-
-    Example: seqveil fit clicks.csv -o clicks.model
+    The model remembers columns, slots and the treatment of missing values; later commands need those options only for
+    a file that differs from this one. `seqveil inspect DATA` proposes options.
 
     Example: seqveil fit clicks.csv -o clicks.model --context auto
-
-    Example: seqveil fit meters.csv -o meters.model --bins auto --trait heating
-
-    Example: seqveil fit clicks.csv -o clicks.model --private 1 --alphabet pages.txt
     """
     from seqveil.interfaces.files.fit import fit_table
 
-    _check_out(out, data)
-    words: dict[str, Any] = {"format": format, "missing": missing, "other": other, "on_unknown": on_unknown}
-    with rows("fitting") as meter:
-        compared = functools.partial(meter.turn, "comparing contexts")
-        fitted = fit_table(
-            data, context=context, trait=trait, smoothing=smoothing, progress=meter.advance, **words,
-            working=compared, **vars(columns), **vars(cuts), **vars(privacy), **vars(timing),
-        )  # fmt: skip
+    o.check_model_out(out, data)
+    how = {"format": format, **vars(columns), **vars(wanted)}
+    with progress("fitting") as meter:
+        compared = partial(meter.turn, "comparing contexts")
+        fitted = fit_table(data, progress=meter.advance, working=compared, **how)
     fitted.model.save(out)
-    show({"model": str(out), **fitted.to_dict()} if json else aligned(fitted.lines(str(out))), json)
+    show(fitted, json, model=out)
 
 
-@o.option_groups
 def learn(
-    released: o.ReleasedFile,
-    model: o.ModelFile,
-    out: Annotated[Path, o.option("MODEL", "Where to write the learned model.", "--out", "-o")],
-    *,
-    meta: o.Meta = None,
-    json: o.Json = False,
+    released: o.ReleasedFile, model: o.ModelFile, out: o.ModelOut, *, meta: o.Meta = None, json: o.Json = False
 ) -> None:
     """Learn how streams are correlated, from releases alone.
 
@@ -123,19 +107,8 @@ def learn(
     """
     from seqveil.interfaces.files.receive import learn_released
 
-    _check_out(out, released, model)
-    with rows("learning"):
+    o.check_model_out(out, released, model)
+    with progress("learning"):
         found = learn_released(released, model, meta=meta)
     found.model.save(out)
-    if json:
-        show({**found.to_dict(), "out": str(out)}, json)
-    else:
-        show(aligned([*found.lines(), ("written", out.name)]), to_stderr=True)
-
-
-def _check_out(out: Path, *read: str | Path) -> None:
-    """Refuse to write the model over what it is made from, or where no file can be, before anything is read."""
-    from seqveil.interfaces.files.writing import refuse_read
-
-    refuse_read(out, read)
-    o.check_model_out(out)
+    show(found, json, to_stderr=not json, out=out)

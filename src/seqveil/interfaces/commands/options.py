@@ -1,49 +1,41 @@
-"""Options that several commands share: each is spelled and explained once, alone or in a group.
+"""Options of commands: each is declared once, with `opt`, `required` or `switch`, and named after its parameter.
 
-A group is a frozen dataclass whose fields are options. A command decorated with `option_groups` asks for a group by a
-parameter of that type; its options then stand in the command's help where the parameter stands in the signature:
-
-    @option_groups
-    def audit(released: ReleasedFile, *, asked: SecretOptions, delta: float = opt("D", "…"), json: Json = False): ...
+A command's own option is the default of its parameter; one that several commands share is in an annotation. A frozen
+dataclass of options is a group, and a command asks for it by a parameter of that type.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
+import math
 import re
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from seqveil.core.errors import DataError, InputError
-from seqveil.interfaces.commands.terminal import option_groups as option_groups
 
 if TYPE_CHECKING:
     from seqveil.core.secrets import Secret
 
 
-def opt(metavar: str, help: str, *short: str, default: Any = None) -> Any:
-    """An option with a value, as the default of a field or parameter, which gives it its name and type."""
-    return field(
-        default=default,
-        metadata={"option": lambda name: typer.Option(spelled(name), *short, metavar=metavar, help=help)},
-    )
+def opt(metavar: str, help: str, *names: str, default: Any = None) -> Any:
+    """An option with a value; `names` are a letter for it, or the whole spelling where it is not the parameter's."""
+    return field(default=default, metadata={"names": names, "metavar": metavar, "help": help})
+
+
+def required(metavar: str, help: str, *names: str) -> Any:
+    """The same where there is no default."""
+    return opt(metavar, help, *names, default=MISSING)
 
 
 def switch(help: str) -> Any:
-    """The same for an option without a value."""
-    return field(default=False, metadata={"option": lambda name: flag(spelled(name), help)})
-
-
-def option(metavar: str, help: str, *names: str) -> Any:
-    """An option with a value, in an annotation that several commands share, or where it is required."""
-    return typer.Option(*names, metavar=metavar, help=help)
-
-
-def flag(name: str, help: str) -> Any:
-    """The same for an option without a value."""
-    return typer.Option(name, help=help)
+    """An option without a value."""
+    return field(default=False, metadata={"names": (), "metavar": None, "help": help})
 
 
 def spelled(name: str) -> str:
@@ -51,79 +43,97 @@ def spelled(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """The command as typer reads it: a parameter for each option, those of its groups included."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, list[str]] = {}
+    taken: dict[str, inspect.Parameter] = {}
+    for name, parameter in inspect.signature(command).parameters.items():
+        own, types, group = [parameter], hints, hints[name]
+        if isinstance(group, type) and is_dataclass(group):
+            own = [inspect.Parameter(each.name, parameter.kind, default=each) for each in fields(group)]
+            types, groups[name] = get_type_hints(group, include_extras=True), [each.name for each in own]
+        for each in own:
+            taken[each.name] = _as_typer_reads(each, types[each.name])
+
+    @functools.wraps(command)
+    def grouped(**given: Any) -> None:
+        """The command, given the options of each group as one object."""
+        built = {name: hints[name](**{each: given.pop(each) for each in group}) for name, group in groups.items()}
+        command(**given, **built)
+
+    grouped.__signature__ = inspect.Signature(list(taken.values()))  # type: ignore[attr-defined]
+    grouped.__annotations__ = {name: parameter.annotation for name, parameter in taken.items()}
+    return grouped
+
+
+def _as_typer_reads(parameter: inspect.Parameter, kind: Any) -> inspect.Parameter:
+    """A parameter with the option that its default or its annotation declares."""
+    default, shared = parameter.default, getattr(kind, "__metadata__", ())
+    said = [each for each in (default, *shared) if isinstance(each, Field) and each.metadata]
+    if said:
+        names, shown = said[0].metadata["names"], {name: said[0].metadata[name] for name in ("metavar", "help")}
+        whole = () if any(name.startswith("--") for name in names) else (spelled(parameter.name),)
+        kind = Annotated[kind.__origin__ if shared else kind, typer.Option(*whole, *names, **shown)]
+    if isinstance(default, Field):
+        default = parameter.empty if default.default is MISSING else default.default
+    return parameter.replace(annotation=kind, default=default, kind=parameter.KEYWORD_ONLY)
+
+
+class Section(typer.Typer):
+    """Commands below a name, whose parameters are read by `option_groups`."""
+
+    def command(self, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:  # type: ignore[override]
+        """Add a command."""
+        return lambda function: super(Section, self).command(name)(option_groups(function))
+
+
 Data = Annotated[
     str,
     typer.Argument(metavar="DATA", help="CSV, TSV, JSON lines or Parquet, text also as .gz; - for standard input."),
 ]
 ReleasedFile = Annotated[Path, typer.Argument(metavar="RELEASED", help="A file that `seqveil release` wrote.")]
-ModelFile = Annotated[Path, option("MODEL", "The model file.", "--model", "-m")]
-ModelOut = Annotated[Path, option("MODEL", "Where to write the model.", "--out", "-o")]
-Out = Annotated[str, option("FILE", "Where to write; - for standard output.", "--out", "-o")]
+ModelFile = Annotated[Path, required("MODEL", "The model file.", "-m")]
+ModelOut = Annotated[Path, required("MODEL", "Where to write the model.", "-o")]
+Out = Annotated[str, required("FILE", "Where to write; - for standard output.", "-o")]
 Format = Annotated[
-    str | None, option("csv|jsonl", "Format of standard input and output; that of a file is taken from its name.")
+    str | None, opt("csv|jsonl", "Format of standard input and output; that of a file is taken from its name.")
 ]
-Meta = Annotated[Path | None, option("FILE", "The side file that describes the release  [default: RELEASED.meta.json]")]
-USER_COLUMN = "Column that names the user, or several: a,b  [default: user]"
-VALUE_COLUMN = "Column of the value, or two: x,y  [default: value]"
-UserColumn = Annotated[str | None, option("NAME", USER_COLUMN)]
-ValueColumn = Annotated[str | None, option("NAME", VALUE_COLUMN)]
-MissingValues = Annotated[
-    str | None,
-    option(
-        "drop|hold|symbol",
-        "Rows without a value: drop them, repeat the last value, or make them a symbol  [default: refuse the file]",
-    ),
-]
-
-Order = Annotated[int, option("M", "How many past symbols the next one depends on.")]
+Meta = Annotated[Path | None, opt("FILE", "The side file that describes the release  [default: RELEASED.meta.json]")]
 Smoothing = Annotated[
-    float,
-    option("A", "Pseudo-count added to each context; with 0, transitions that nobody made get probability zero."),
+    float, opt("A", "Pseudo-count added to each context; with 0, transitions that nobody made get probability zero.")
 ]
-PolicyFile = Annotated[Path, option("FILE", "What is promised: the policy, as `seqveil plan` writes it.", "--policy")]
-PolicyOfRelease = Annotated[
-    Path | None, option("FILE", "The policy of the release, where no side file has it.", "--policy")
-]
-OnUnknown = Annotated[
-    str | None, option("error|hide|nearest|other", "Values outside the alphabet  [default: the model's setting]")
-]
-OnUnknownLive = Annotated[
-    str | None,
-    option(
-        "hide|nearest|other",
-        "Values outside the alphabet; hide: draw from the mechanism's output distribution  [default: hide, unless the "
-        "model says otherwise]",
-    ),
-]
+PolicyFile = Annotated[Path, required("FILE", "What is promised: the policy, as `seqveil plan` writes it.")]
+PolicyOfRelease = Annotated[Path | None, opt("FILE", "The policy of the release, where no side file has it.")]
 SecretOption = Annotated[
     list[str] | None,
-    option(
-        "KIND:VALUES",
-        "What must stay secret, such as ever:health, count:health:3 or followed_by:home>clinic; may be repeated.",
-    ),
+    opt("KIND:VALUES", "What must stay secret, as ever:health or count:health:3; may be repeated."),
 ]
 SecretWindow = Annotated[
-    str | None,
-    option(
-        "N|first N|day|week|event|stream",
-        "Events that a --secret is about  [default: the whole stream, at most 1,000 events of a user]",
-    ),
+    str | None, opt("N|first N|day|week|event|stream", "Events of a --secret  [default: the stream, 1,000 at most]")
+]
+Key = Annotated[
+    Path | None, opt("FILE", "Derive the randomness from the secret key in this file (created if missing).")
 ]
 Begin = Annotated[
-    bool,
-    flag(
-        "--begin",
-        "Create a state file that is missing or empty; all accounts start at zero. For the first start only: otherwise "
-        "a lost file would go unnoticed.",
-    ),
+    bool, switch("Begin a state file that is missing or empty; only for the first start, or a lost one goes unnoticed.")
 ]
 Gaps = Annotated[
-    str,
-    option("refuse|skip", "If earlier sequence numbers are missing: refuse the event, or skip those for good."),
+    str, opt("refuse|skip", "If earlier sequence numbers are missing: refuse the event, or skip those for good.")
 ]
-Json = Annotated[bool, flag("--json", "Print the result as JSON.")]
+Json = Annotated[bool, switch("Print the result as JSON.")]
+USER_COLUMN = "Column that names the user, or several: a,b  [default: user]"
+VALUE_COLUMN = "Column of the value, or two: x,y  [default: value]"
+TIME_COLUMN = "Column that orders a user's events, or several: week,hour  [default: seq, time, timestamp, ts or date]"
 
-PICTURES = (".png", ".svg", ".pdf")
+
+@dataclass(frozen=True)
+class ColumnOptions:
+    """What the columns of a file are called, by the words of the functions that read files."""
+
+    user: str | None = opt("NAME", USER_COLUMN, "--user-column")
+    value: str | None = opt("NAME", VALUE_COLUMN, "--value-column")
+    time: str | None = opt("NAME", TIME_COLUMN, "--time-column")
 
 
 @dataclass(frozen=True)
@@ -136,6 +146,11 @@ class SecretOptions:
     )
     secret_window: SecretWindow = None
 
+    def check(self) -> None:
+        """Refuse an ε or a window of no secret."""
+        if not self.secret and (self.secret_epsilon, self.secret_window) != (None, None):
+            raise InputError("--secret-epsilon and --secret-window came without a secret; add --secret ever:VALUE")
+
     def declared(self) -> list[Secret]:
         """The secrets that the options name; one without an ε can be asked about, and not be kept."""
         from seqveil.interfaces.commands.secrets import parse
@@ -144,93 +159,23 @@ class SecretOptions:
         window = None if typed == "stream" else int(typed) if typed and re.fullmatch("[0-9]+", typed) else typed
         return [parse(text, window=window, epsilon=self.secret_epsilon) for text in self.secret or ()]
 
-    def promised(self) -> list[Secret]:
-        """The secrets that the options name, where each needs a total."""
-        if self.secret and self.secret_epsilon is None:
-            raise InputError("--secret has no total; add --secret-epsilon E, for instance --secret-epsilon 0.5")
-        if not self.secret and (self.secret_epsilon, self.secret_window) != (None, None):
-            raise InputError("--secret-epsilon and the like came without a secret; add --secret ever:VALUE")
-        return self.declared()
 
-
-@dataclass(frozen=True)
-class ColumnOptions:
-    """What the columns of a file are called, by the words of the functions that read files."""
-
-    user: Annotated[str | None, option("NAME", USER_COLUMN, "--user-column")] = None
-    value: Annotated[str | None, option("NAME", VALUE_COLUMN, "--value-column")] = None
-    time: Annotated[
-        str | None,
-        option(
-            "NAME",
-            "Column that orders a user's events  [default: seq, time, timestamp, ts or date]",
-            "--time-column",
-        ),
-    ] = None
-
-
-@dataclass(frozen=True)
-class CutOptions:
-    """How numbers and points become symbols."""
-
-    bins: str | None = opt("WIDTH|auto", "Cut numbers into bins of this width; auto: about 20 bins.")
-    grid: str | None = opt("10x10|auto", "Cut points (--value-column x,y) into a grid; auto: covering most points.")
-    cell_metres: float | None = opt("M", "Cut the map into cells of this size, over the area where most points lie.")
-
-
-@dataclass(frozen=True)
-class SlotOptions:
-    """How events at irregular times become one for each slot."""
-
-    every_seconds: float | None = opt(
-        "S", "One symbol for each slot of S seconds, whether or not anything happened in it."
-    )
-    slot: str | None = opt(
-        "last|mean|most",
-        "How several events in a slot become one. Append ,pad to make all streams begin and end together, and "
-        ",hold or ,nothing for empty slots, as in last,pad,hold  [default: last]",
-    )
-    utc_offset: float | None = opt(
-        "H", "Clock of `during`, day and week: hours ahead of UTC, the same all year  [default: 0]"
-    )
-
-
-def parse_epsilons(text: str, name: str = "epsilon") -> list[float]:
-    """The ε between commas; `name` is the option that they are for.
-
-    >>> parse_epsilons("0.5, 1")
-    [0.5, 1.0]
-    """
-    from seqveil.core.mechanisms import check_epsilon
-
+def parse_numbers(text: str, name: str, kind: type[float] = float) -> list[Any]:
+    """The numbers between commas, of a kind; `name` is the option that they are for."""
     try:
-        numbers = [float(part) for part in text.split(",")]
+        numbers = [kind(part) for part in text.split(",")]
     except ValueError:
-        raise InputError(f"expected numbers between commas for --{name}, as in 0.5,1,2; got {text!r}") from None
-    return [check_epsilon(number) for number in numbers]
+        numbers = []
+    if not numbers or not all(0 < number < math.inf for number in numbers):
+        whole = "whole " * (kind is int)
+        raise InputError(f"expected {whole}numbers above 0 between commas for --{name}, as in 1,2,5; got {text!r}")
+    return numbers
 
 
-def parse_batches(text: str) -> list[int]:
-    """Numbers of events between commas, in their order.
+def check_model_out(out: Path, *read: str | Path) -> None:
+    """Refuse to write the model over what it is made from, or where no file can be, before anything is read."""
+    from seqveil.interfaces.files.writing import refuse_read
 
-    >>> parse_batches("10,1, 5")
-    [1, 5, 10]
-    """
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdecimal() and int(part) > 0 for part in parts):
-        raise InputError(f"expected whole numbers ≥ 1 between commas, as in 1,5,10; got {text!r}")
-    return sorted({int(part) for part in parts})
-
-
-def check_picture(plot: Path | None) -> None:
-    """Refuse a picture that could not be saved, before anything is computed for it."""
-    if plot is not None and plot.suffix.lower() not in PICTURES:
-        raise InputError(f"expected a picture named {', '.join(PICTURES)}; got {plot.name!r}")
-    if plot is not None and not plot.absolute().parent.is_dir():
-        raise InputError("expected the picture in a folder that exists; make it, or name another")
-
-
-def check_model_out(out: Path) -> None:
-    """Refuse a place where no model can be written, before anything is read for it."""
+    refuse_read(out, read)
     if out.is_dir() or not out.absolute().parent.is_dir():
         raise DataError(f"{out.name}: is a folder, or lies in none; name a file in a folder that exists")

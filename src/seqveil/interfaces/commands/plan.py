@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,122 +12,75 @@ import typer
 
 from seqveil.core import mechanisms as registry
 from seqveil.core.errors import InputError
-from seqveil.core.mechanisms import BatchMechanism, Mechanism
-from seqveil.core.words import Line, Result, ResultTable
+from seqveil.core.words import ResultTable
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import show, steps
+from seqveil.interfaces.commands.terminal import progress, show
 
 if TYPE_CHECKING:
     from seqveil.core.kernel import Ints
     from seqveil.core.model import MarkovModel
-    from seqveil.interfaces.planning import Wishes
 
-HEADINGS = ("name", "what it does", "guarantee", "LDP", "sound")
+HEADINGS = ("name", "releases", "what it does", "guarantee", "LDP", "sound")
 USUAL_LENGTH = 50
 
 
-@dataclass(frozen=True)
-class WishOptions:
-    """What is wanted of a release, in words of the command line."""
-
-    seen_by: str | None = o.opt(
-        "public|partner|team|10:30",
-        "Recommend a policy by who will see the release: a suspicion of 10 % may grow to at most 15, 25 or 40 %; "
-        "10:30 lets it grow to at most 30 % (percentages, not odds).",
-    )
-    wrong: str | None = o.opt("0.2|20%", "Recommend the policy with the least ε whose error is at most this.")
-    wait: int | None = o.opt("N", "How many further events a release may wait for; allows batches  [default: 0]")
-    secret: o.SecretOption = None
-    secret_window: o.SecretWindow = None
-    secret_epsilon: str | None = o.opt(
-        "E,E,…", "Values of ε to show for each --secret; --seen-by or --wrong gives the recommended one."
-    )
-    policy: Path | None = o.opt("FILE", "Plan for this policy, instead of --secret and its options.")
-    epsilon: str | None = o.opt("E,E,…", "Values of ε per event to compare.", "-e")
-    distortion: str | None = o.opt(
-        "hamming|absolute|squared|euclidean|metres", "Cost of a wrong release  [default: hamming]"
-    )
-
-    def wishes(self) -> Wishes:
-        """What is wished."""
-        from seqveil.engine.policy import Policy
-        from seqveil.interfaces.planning import Wishes
-
-        if self.policy is not None:
-            self._refuse("policy", *(each.name for each in fields(self) if each.name != "policy"))
-            return Wishes(policy=Policy.load(self.policy))
-        secrets = tuple(o.SecretOptions(self.secret, None, self.secret_window).declared())
-        if secrets:
-            self._refuse("secret", "epsilon", "wait")
-        elif (self.secret_epsilon, self.secret_window) != (None, None):
-            raise InputError("--secret-epsilon and --secret-window came without a secret; add --secret ever:VALUE")
-        name, text = ("secret-epsilon", self.secret_epsilon) if secrets else ("epsilon", self.epsilon)
-        return Wishes(
-            odds=None if self.seen_by is None else _odds(self.seen_by),
-            wrong=None if self.wrong is None else _share(self.wrong),
-            wait=self.wait or 0,
-            epsilons=None if text is None else tuple(o.parse_epsilons(text, name)),
-            secrets=secrets,
-            distortion=self.distortion or "hamming",
-        )
-
-    def _refuse(self, beside: str, *names: str) -> None:
-        given = [o.spelled(name) for name in names if getattr(self, name) not in (None, [])]
-        if given:
-            raise InputError(f"--{beside} does not go with {', '.join(given)}; leave one of them out")
-
-
-@o.option_groups
 def plan(
     source: Annotated[str, typer.Argument(metavar="DATA|MODEL", help="Data, or a model that `seqveil fit` wrote.")],
     *,
-    wanted: WishOptions,
+    seen_by: str | None = o.opt(
+        "public|partner|team|10:30",
+        "Recommend a policy by who sees it: a suspicion of 10 % may grow to at most 15, 25 or 40 %, or to 30 %.",
+    ),
+    wrong: float | None = o.opt("0.2", "Recommend the policy with the least ε whose error is at most this."),
+    wait: int = o.opt("N", "How many further events a release may wait for; allows batches.", default=0),
+    secret: o.SecretOption = None,
+    secret_window: o.SecretWindow = None,
+    policy: Path | None = o.opt("FILE", "Plan for this policy."),
+    epsilon: str | None = o.opt("E,E,…", "Values of ε to compare, per event or of each --secret.", "-e"),
+    distortion: str = o.opt("hamming|absolute|squared|euclidean|metres", "Cost of a wrong release.", default="hamming"),
     data: str | None = o.opt("FILE", "With a model: people whom it was not fitted to, to try policies on."),
     length: int | None = o.opt("T", "Number of events in a stream  [default: the median of the data, else 50]"),
     people: int | None = o.opt("N", "People to try it on  [default: 200; fewer where it is slow]"),
-    plot: Path | None = o.opt("FILE.png", "Draw error against ε."),
     out: Path | None = o.opt("FILE", "Write the recommended policy.", "-o"),
-    force: bool = o.switch("Replace a policy that is there already."),
     columns: o.ColumnOptions,
     json: o.Json = False,
 ) -> None:
     """Show the error to expect at each ε; recommend a policy.
 
     Given data, it fits a model to four fifths of the people, read as `seqveil inspect` proposes, and tries every policy
-    on the data of the rest. With a model and --data it tries them on those people. With a model alone it simulates
-    people; releases of real people, who do not follow the model exactly, may have larger errors. Nothing is released.
+    on the data of the rest. With a model it tries them on the people of --data, or on simulated people; releases of
+    real people, who do not follow the model exactly, may have larger errors. Nothing is released.
 
     It shows the error of releasing events one by one, in blocks (several events share one ε, and each is released at
-    once) and, if releases may wait (--wait), in batches. For a --secret it shows the error for people who have it and
-    for those who do not.
-
-    With --seen-by or --wrong it recommends a policy: what to promise, what that costs, and what it means for a person.
-    --out writes the policy; pass it to release, serve, bridge and spark with --policy.
+    once) and, with --wait, in batches; with --secret, for people who have the secret and for those who do not. With
+    --seen-by or --wrong it recommends a policy: what to promise, what that costs, and what it means for a person.
 
     Example: seqveil plan clicks.csv --seen-by partner --secret ever:health --out policy.toml
-
-    Example: seqveil plan clicks.model --data others.csv --epsilon 0.25,0.5,1 --plot plan.png
     """
+    from seqveil.engine.policy import Policy
     from seqveil.interfaces import planning
     from seqveil.interfaces.files.writing import taken, write_text
 
-    o.check_picture(plot)
-    wishes = wanted.wishes()
+    asked = o.SecretOptions(secret, None, secret_window)
+    asked.check()
+    wishes = planning.Wishes(
+        odds=None if seen_by is None else _odds(seen_by),
+        wrong=wrong,
+        wait=wait,
+        epsilons=None if epsilon is None else tuple(o.parse_numbers(epsilon, "epsilon")),
+        secrets=tuple(asked.declared()),
+        distortion=distortion,
+        policy=None if policy is None else Policy.load(policy),
+    )
     if out is not None and wishes.odds is None and wishes.wrong is None and wishes.policy is None:
-        raise InputError("--out is for a recommended policy; add --seen-by partner, or --wrong 20%")
-    if out is not None and not force and taken(out):
-        raise InputError(f"{out.name}: is there already; name another file with --out, or pass --force to replace it")
-    with steps(100, "%") as tell:
-        tell("reading", 0)
+        raise InputError("--out is for a recommended policy; add --seen-by partner, or --wrong 0.2")
+    if out is not None and taken(out):
+        raise InputError(f"{out.name}: is there already; name another file with --out, or remove it first")
+    with progress("reading") as meter:
         model, streams, read = _read(source, data, columns)
         usual = USUAL_LENGTH if streams is None else int(np.median([len(codes) for codes in streams]))
         how: dict[str, Any] = {"length": usual if length is None else length, "streams": streams, "people": people}
-        made = planning.plan(model, wishes, **how, progress=lambda label, share: tell(label, 100 * share))
-        made = replace(made, read=read)
-    if plot is not None:
-        from seqveil.interfaces import plots
-
-        plots.tradeoff(made, plot)
+        made = replace(planning.plan(model, wishes, progress=meter.turn, **how), read=read)
     show(made, json)
     if out is not None and made.policy is not None:  # which is public, and how raw rows stood is not
         said = [f"{name}: {text}" for name, text in made.lines() if name not in ("read", "policy", "promise")]
@@ -162,65 +114,34 @@ def _read(source: str, data: str | None, columns: o.ColumnOptions) -> tuple[Mark
     return people.fit(Context(), everyone.alphabet, held), [streams[k] for k in sorted(held.tolist())], read
 
 
-def _share(text: str) -> float:
-    """A share as people write it: 0.2, 20% or 20 %."""
-    try:
-        return float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
-    except ValueError:
-        raise InputError("expected how wrong it may be as 0.2 or 20%, for one release in five") from None
-
-
 def _odds(text: str) -> tuple[float, float]:
     """A suspicion and its limit: those of who sees it, or as two percentages."""
     from seqveil.interfaces.planning import SEEN_BY
 
     if text in SEEN_BY:
         return SEEN_BY[text]
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?%?:(\d+(?:\.\d+)?) ?%?", text)
-    before, after = (float(part) / 100 for part in found.groups()) if found else (0.0, 0.0)
-    if not 0 < before < after < 1:
-        asked = f"expected --seen-by as {', '.join(SEEN_BY)}, or as 10:30 for a suspicion of 10 % that must stay under"
-        raise InputError(f"{asked} 30 %; got something else")
-    return before, after
-
-
-@dataclass(frozen=True, repr=False)
-class Registered(Result):
-    """All mechanisms, by how they release."""
-
-    def lines(self) -> list[Line]:
-        """What the tables leave out."""
-        return [("--json", "says of each mechanism whom its promise trusts too")]
-
-    def tables(self) -> list[ResultTable]:
-        """A table for each way to release."""
-        kinds = {
-            "one symbol at a time (seqveil release --epsilon E); ε is that of a release": registry.instantaneous(),
-            "batches of W symbols (--batch W); ε is that of a batch": registry.batched(),
-            "declared secrets (--secret …); ε is that of a secret, for its whole window": [registry.guarded.name],
-            "blocks of W events, each answered at once (--block W); ε is that of a block": [registry.in_blocks.name],
-        }
-        return [ResultTable(kind, HEADINGS, [_row(registry.find(name)) for name in kinds[kind]]) for kind in kinds]
-
-    def to_dict(self) -> dict[str, Any]:
-        """What is known of each mechanism, by its name."""
-        facts: dict[str, Any] = {}
-        for name in registry.names():
-            one = registry.find(name)
-            own = {each.name: getattr(one, each.name) for each in fields(one)}
-            facts[name] = {key: value for key, value in own.items() if not callable(value)}
-            facts[name]["batched"] = isinstance(one, BatchMechanism)
-        return facts
+    before, _, after = text.partition(":")
+    try:
+        return float(before) / 100, float(after) / 100
+    except ValueError:
+        raise InputError(f"expected --seen-by as {', '.join(SEEN_BY)}, or as 10:30, for 10 and 30 %") from None
 
 
 def mechanisms(json: o.Json = False) -> None:
     """List the mechanisms and what each promises.
 
+    ε is that of a release, a batch, a block, or a secret for its whole window.
+
     Example: seqveil mechanisms --json
     """
-    show(Registered(), json)
-
-
-def _row(m: Mechanism | BatchMechanism) -> tuple[str, ...]:
-    ldp = f"{m.ldp:g}ε" if math.isfinite(m.ldp) else "none"
-    return m.name, m.summary, m.guarantee, ldp, "yes" if m.sound else "NO"
+    facts: dict[str, Any] = {}
+    rows = []
+    others = {registry.guarded.name: "with secrets", registry.in_blocks.name: "in blocks"}
+    for name in registry.names():
+        one, batched = registry.find(name), name in registry.batched()
+        kind = "in batches" if batched else others.get(name, "one by one")
+        ldp = f"{one.ldp:g}ε" if math.isfinite(one.ldp) else "none"
+        rows.append((name, kind, one.summary, one.guarantee, ldp, "yes" if one.sound else "NO"))
+        own = {each.name: getattr(one, each.name) for each in fields(one)}
+        facts[name] = {key: value for key, value in own.items() if not callable(value)} | {"batched": batched}
+    show(facts if json else ResultTable("", HEADINGS, rows), json)

@@ -7,10 +7,9 @@ from pathlib import Path
 import typer
 
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import rows, show
+from seqveil.interfaces.commands.terminal import progress, show
 
 
-@o.option_groups
 def audit(
     released: o.ReleasedFile,
     model: o.ModelFile,
@@ -24,29 +23,22 @@ def audit(
 ) -> None:
     """Check what a released file leaked under the model.
 
-    Computes exactly what each user's releases leaked under the model, checks it against the promises, and tests whether
-    these people follow the model. For batches it reads the column `path`; the total of a stream is then an
-    upper bound.
+    Computes exactly what each user's releases leaked under the model (in batches, an upper bound), checks it against
+    the promises, and tests whether these people follow the model. If they do, the test raises an alarm with a
+    probability of at most 1 %, however many releases there are. No alarm is no proof.
 
-    The test works like a bet against the model, renewed with every release; it raises an alarm once its imaginary
-    capital has grown a hundredfold. If the model is right, an alarm has a probability of at most 1 %, however many
-    releases there are. No alarm is no proof.
-
-    With --html it writes a page for a data protection officer: what was promised to whom, the model and its checks,
-    the account, settings and fingerprints. It names no user and no released value.
-
-    With --secret it measures exactly what all releases of a stream together disclosed about it, whatever the
-    mechanism, and checks its ε where --secret-epsilon or the side file has one.
+    With --html it also writes a page for a data protection officer, which names no user and no released value. With
+    --secret it measures exactly what all releases of a stream together disclosed about it, whatever the mechanism, and
+    checks its ε where --secret-epsilon or the side file has one.
 
     Policy and columns come from the side file; pass --policy if there is none, or for observers. Exit code 1: a check
-    failed, the release was seeded, or these people do not follow the model; with --json `checks` and `check` say
-    which. Exit code 2: the file cannot be a release made with this model and policy.
+    failed, the release was seeded, or these people do not follow the model.
 
     Example: seqveil audit released.csv --model clicks.model --json
     """
     from seqveil.interfaces.files.receive import audit as run
 
-    with rows("auditing") as meter:
+    with progress("auditing") as meter:
         found = run(
             released, model, policy=policy, secrets=asked.declared(), delta=delta, html=html, meta=meta,
             progress=meter.advance,
@@ -56,7 +48,6 @@ def audit(
         raise typer.Exit(1)
 
 
-@o.option_groups
 def decode(
     released: o.ReleasedFile,
     model: o.ModelFile,
@@ -72,26 +63,22 @@ def decode(
 ) -> None:
     """Estimate the true value of every row.
 
-    Writes the receiver's best estimate and its probability under the model. Without --truth it uses only public
-    information (releases, model and side file), so it costs no privacy. It also says whether the releases fit that
-    model, as `seqveil audit` does.
-
-    With --truth, if you hold the raw data, it also prints the share of correct estimates next to the share that the
-    model expects.
+    Writes the receiver's best estimate and its probability under the model, and says whether the releases fit that
+    model, as `seqveil audit` does. Without --truth it uses only public information, so it costs no privacy. With
+    --truth it also prints the share of correct estimates next to the share that the model expects.
 
     Example: seqveil decode released.csv --model clicks.model --out decoded.csv
     """
     from seqveil.interfaces.files.receive import decode as run
 
-    with rows("decoding") as meter:
+    with progress("decoding") as meter:
         found = run(
             released, model, out=out, online=online, distortion=distortion, truth=truth,
             policy=policy, meta=meta, format=format, progress=meter.advance,
         )  # fmt: skip
-    show({**found.to_dict(), "out": out} if json else found, json, to_stderr=out == "-" or not json)
+    show(found, json, to_stderr=out == "-" or not json, out=out)
 
 
-@o.option_groups
 def stats(
     released: o.ReleasedFile,
     model: o.ModelFile,
@@ -109,15 +96,12 @@ def stats(
 
     It uses only what was released, so it costs no privacy. Where the release probabilities can be inverted as a matrix
     (design-based estimates), the intervals assume nothing about the data; otherwise a Markov chain is learned from the
-    releases. The output says which.
-
-    It also tests whether the releases fit the model, as `seqveil audit` does. If they do not, it says so and
-    leaves out intervals that rest on a chain.
+    releases, and where these do not fit the model such intervals are left out. The output says which.
 
     Example: seqveil stats released.csv --model clicks.model --per 10
     """
     from seqveil.interfaces.files.receive import stats as run
 
-    with rows("counting") as meter:
+    with progress("counting") as meter:
         how = {"confidence": confidence, "per": per, "method": method, "policy": policy, "meta": meta}
         show(run(released, model, progress=meter.advance, **how), json)  # type: ignore[arg-type]

@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqveil.core.errors import InputError
 from seqveil.core.words import aligned
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, rows, show
+from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Interrupted, progress, show
 
 if TYPE_CHECKING:
     from seqveil.engine.policy import Policy
-
-
-@dataclass(frozen=True)
-class StateOptions:
-    """What a release keeps so that it can go on later."""
-
-    state: Path | None = o.opt(
-        "FILE",
-        "Record releases here, so that the same command continues after a stop or crash, and draws no value twice.",
-    )
-    key: Path | None = o.opt(
-        "FILE",
-        "With --state: derive the randomness from the secret key in this file (created if missing), so that "
-        "repeating an event gives the same value. Anyone with it and the releases can recover the true values.",
-    )
-    must_exist: bool = o.switch("Refuse a state file that is missing or empty, rather than begin one.")
 
 
 @dataclass(frozen=True)
@@ -54,38 +38,42 @@ class PromiseOptions(o.SecretOptions):
         """The file of the policy, or the policy that the options spell out."""
         from seqveil.engine.policy import Policy
 
-        given = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "policy"}
-        given = {name: value for name, value in given.items() if value not in (None, [])}
+        given = {name: value for name, value in vars(self).items() if name != "policy" and value not in (None, [])}
         if self.policy is not None:
             if given:
                 named = ", ".join(map(o.spelled, given))
                 raise InputError(f"--policy says what is promised; leave out {named}, or write it into the policy")
             return self.policy
         if not given:
-            raise InputError(
-                "expected what is promised, got nothing; pass --epsilon E, --secret ever:VALUE with --secret-epsilon "
-                "E, or --policy FILE"
-            )
-        plain = {name: given[name] for name in ("epsilon", "batch", "block", "budget", "mechanism") if name in given}
-        secrets = self.promised() if any(name.startswith("secret") for name in given) else ()
-        return Policy(secrets=secrets, **plain)
+            raise InputError("nothing is promised; pass --epsilon E, --secret with --secret-epsilon, or --policy FILE")
+        self.check()
+        if self.secret and self.secret_epsilon is None:
+            raise InputError("--secret has no total; add --secret-epsilon E, for instance --secret-epsilon 0.5")
+        plain = {name: value for name, value in given.items() if not name.startswith("secret")}
+        return Policy(secrets=self.declared(), **plain)
 
 
-@o.option_groups
 def release(
     data: o.Data,
     out: o.Out,
     model: o.ModelFile,
     *,
     chosen: PromiseOptions,
-    on_unknown: o.OnUnknown = None,
+    on_unknown: str | None = o.opt(
+        "error|hide|nearest|other", "Values outside the alphabet  [default: the model's setting]"
+    ),
     seed: int | None = o.opt("N", "For research only: the release is NOT private."),
     columns: o.ColumnOptions,
     format: o.Format = None,
     meta: o.Meta = None,
-    kept: StateOptions,
+    state: Path | None = o.opt("FILE", "Record releases here: after a stop or crash the same command continues."),
+    key: Path | None = o.opt(
+        "FILE",
+        "With --state: derive the randomness from the secret key in this file (created if missing). Anyone with it and "
+        "the releases can recover the true values.",
+    ),
+    must_exist: bool = o.switch("Refuse a state file that is missing or empty, rather than begin one."),
     force: bool = o.switch("Replace an earlier release; only safe if nobody saw it: two reveal more than either."),
-    yes: bool = o.switch("Suppress the warning that a stream reveals so much that little is protected."),
     json: o.Json = False,
 ) -> None:
     """Release every row of a file, with a guarantee.
@@ -97,39 +85,30 @@ def release(
     With --batch W a user's events are released W at a time. ε is for the whole batch. The first row of a batch has
     its ε and, in the column `path`, the batch's code, which receivers need to decode it.
 
-    With --state FILE the run can be stopped or killed at any point; the same command continues, no row is lost, and no
-    row's released value is drawn twice.
-
-    With --secret, all releases together move the odds of the secret by at most a factor of e^E in total over its window
-    (--secret-epsilon E), if the stream follows the model; `seqveil plan` estimates the error. Without --epsilon
-    nothing is promised about anything else.
-
-    Example: seqveil release clicks.csv --model clicks.model --epsilon 1 --out released.csv
-
-    Example: seqveil release clicks.csv -m clicks.model --secret ever:health --secret-epsilon 0.5 --out released.csv
+    With --secret, all releases together move the odds of the secret by at most a factor of e^E over its window
+    (--secret-epsilon E), if the stream follows the model. Without --epsilon nothing is promised about anything else.
 
     Example: seqveil release clicks.csv --model clicks.model --policy policy.toml --out released.csv
 
-    Example: seqveil release - --model clicks.model --epsilon 1 --out - < clicks.csv
+    Example: seqveil release - -m clicks.model --secret ever:health --secret-epsilon 0.5 --out - < clicks.csv
     """
     from seqveil.interfaces.files.release import release as run
 
-    begins = kept.state is not None and not (kept.state.is_file() and kept.state.stat().st_size)
+    begins = state is not None and not (state.is_file() and state.stat().st_size)
     terminal = sys.stderr.isatty() and not json  # what follows from raw data no log and no file sees
     raw: list[tuple[str, str]] = []
+    how: dict[str, Any] = {"on_unknown": on_unknown, "state": state, "key": key, "must_exist": must_exist}
+    how |= {"seed": seed, "format": format, "meta": meta, "force": force, **vars(columns)}
     try:
-        with rows("releasing") as meter:
-            how: dict[str, Any] = {"on_unknown": on_unknown, **vars(kept), **vars(columns)}
-            found = run(
-                data, model, chosen.source(), out=out, seed=seed, format=format, meta=meta, force=force,
-                progress=meter.advance, shown=raw.extend if terminal else None, **how,
-            )  # fmt: skip
+        with progress("releasing") as meter:
+            shown = raw.extend if terminal else None
+            found = run(data, model, chosen.source(), out=out, progress=meter.advance, shown=shown, **how)
     except INTERRUPTIONS:
-        if kept.state is None:
+        if state is None:
             raise
         raise Interrupted("interrupted; what was released stands, and the same command goes on with it") from None
     if json:
-        show({**found.to_dict(), "out": out}, json, to_stderr=out == "-")
+        show(found, json, to_stderr=out == "-", out=out)
         return
-    said = [("state", f"{kept.state.name} is new: all accounts begin at zero")] if begins and kept.state else []
-    show(aligned([*said, *found.lines(warned=yes), *raw]), to_stderr=True)
+    said = [("state", f"{state.name} is new: all accounts begin at zero")] if begins and state else []
+    show(aligned([*said, *found.lines(), *raw]), to_stderr=True)

@@ -30,11 +30,6 @@ def parse(text: str, **options: Any) -> Secret:
     """A secret from one word of a command line; `options` are epsilon, window and one_sided, None for not given.
 
     Without epsilon it is only measured (`audit`, `attack`); whatever releases refuses it.
-
-    >>> parse("count:health,travel:3", epsilon=0.5, window=20).at_least
-    3
-    >>> parse("followed_by:home>clinic").then
-    ('clinic',)
     """
     kind, _, rest = text.partition(":") if isinstance(text, str) else ("", "", "")
     form, pattern = _FORMS.get(kind, (", ".join(form for form, _ in _FORMS.values()), "(?!)"))

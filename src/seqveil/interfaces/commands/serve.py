@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqveil.core.errors import DataError, InputError, needs_extra
+from seqveil.core.errors import InputError, needs_extra
 from seqveil.core.words import ResultTable
 from seqveil.interfaces.commands import options as o
 from seqveil.interfaces.commands.terminal import INTERRUPTIONS, show
@@ -19,23 +18,18 @@ from seqveil.interfaces.commands.terminal import INTERRUPTIONS, show
 if TYPE_CHECKING:
     from seqveil.interfaces.service.tokens import Token
 
-serve = typer.Typer(name="serve", rich_markup_mode=None)
+serve = o.Section(rich_markup_mode=None)
 
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """How a service is reached, by whom, and how it draws; model, policy and state file come beside it.
+    """How a service is reached, by whom, and how it draws; model, policy and state file come beside it."""
 
-    >>> ServeOptions(no_auth=True).check()
-    """
-
-    key: Path | None = o.opt(
-        "FILE",
-        "Derive the randomness from the secret key in this file (created if missing); keep it on a different volume "
-        "from the state file and its backups.",
-    )
+    key: o.Key = None
     begin: o.Begin = False
-    on_unknown: o.OnUnknownLive = None
+    on_unknown: str | None = o.opt(
+        "hide|nearest|other", "Values outside the alphabet  [default: hide, unless the model says otherwise]"
+    )
     gaps: o.Gaps = "refuse"
     host: str = o.opt("ADDRESS", "Address to bind.", default="127.0.0.1")
     port: int = o.opt("N", "Port; 0 takes a free one.", default=8713)
@@ -53,20 +47,13 @@ class ServeOptions:
             raise InputError("expected --port from 0 to 65535; see serve --help")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise InputError("TLS needs both --tls-cert and --tls-key")
-        if self.tokens is not None and self.no_auth:
-            raise InputError("pass --tokens or --no-auth, not both")
-        if self.tokens is None and not self.no_auth:
+        if (self.tokens is None) != self.no_auth or (self.no_auth and not is_loopback(self.host)):
             raise InputError(
                 "without tokens anyone could release for anyone; make some with `seqveil serve token add FILE` and "
-                "pass --tokens FILE, or --no-auth on a loopback address"
+                "pass --tokens FILE, or --no-auth instead, on a loopback address alone"
             )
-        if self.no_auth and not is_loopback(self.host):
-            raise InputError("--no-auth is for a loopback address alone; pass --tokens FILE")
         if not is_loopback(self.host) and self.tls_cert is None and not self.insecure:
-            raise InputError(
-                "raw symbols would cross the network unprotected; pass --tls-cert and --tls-key, or --insecure where "
-                "something in front of the service does TLS"
-            )
+            raise InputError("raw symbols would cross the network unprotected; pass --tls-cert and --tls-key")
 
 
 @serve.callback(invoke_without_command=True)
@@ -102,22 +89,16 @@ def _serve(
 SHOWN = ("id", "scopes", "user", "created")  # of a token
 TokenFile = Annotated[Path, typer.Argument(metavar="FILE", help="The file of tokens.")]
 
-token = typer.Typer(
-    name="token", no_args_is_help=True, rich_markup_mode=None, help="Make, list and revoke tokens for the service."
-)
-serve.add_typer(token)
+token = o.Section(no_args_is_help=True, rich_markup_mode=None, help="Make, list and revoke tokens for the service.")
+serve.add_typer(token, name="token")
 
 
 @token.command()
-@o.option_groups
 def add(
     file: TokenFile,
-    scope: Annotated[
-        list[str],
-        o.option(
-            "NAME", "release, read, metrics, or admin, which allows everything; may be repeated.", "--scope", "-s"
-        ),
-    ],
+    scope: list[str] = o.required(
+        "NAME", "release, read, metrics, or admin, which allows everything; may be repeated.", "-s"
+    ),
     user: str | None = o.opt("PATTERN", "The user it is for; end it with * for all users whose names begin that way."),
     json: o.Json = False,
 ) -> None:
@@ -148,7 +129,6 @@ def list_(file: TokenFile, json: o.Json = False) -> None:
 def revoke(
     file: TokenFile,
     id: Annotated[str, typer.Argument(metavar="ID", help="The token's id, as list shows it.")],
-    json: o.Json = False,
 ) -> None:
     """Revoke a token; a running service stops accepting it at once.
 
@@ -156,25 +136,20 @@ def revoke(
     """
     from seqveil.interfaces.service import tokens as kept
 
-    gone = kept.revoke(file, id)
-    show(_token_facts(gone) if json else f"revoked {gone.id}", json)
+    show(f"revoked {kept.revoke(file, id).id}")
 
 
 def _token_facts(token: Token) -> dict[str, object]:
     return {name: getattr(token, name) for name in SHOWN}
 
 
-@o.option_groups
 def studio(
     data: Annotated[
         str | None, typer.Argument(metavar="DATA", help="Any file that `inspect` reads  [default: none]")
     ] = None,
     *,
     columns: o.ColumnOptions,
-    port: Annotated[
-        int, typer.Option(metavar="N", min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
-    ] = 8714,
-    no_browser: bool = o.switch("Print the address and leave the browser alone."),
+    port: int = o.opt("N", "Port on 127.0.0.1; 0 takes a free one.", default=8714),
 ) -> None:
     """Find a policy step by step in the browser.
 
@@ -189,23 +164,12 @@ def studio(
         from seqveil.interfaces.studio.serving import serve
         from seqveil.interfaces.studio.upload import Upload, UploadChoice
 
-    def announce(address: str) -> None:
-        """Print the address, and open it where somebody sits at the terminal."""
-        print(f"page  {address}\nopen it in a browser on this machine; Ctrl-C ends it", flush=True)
-        if not no_browser and sys.stdout.isatty():
-            import webbrowser
-
-            webbrowser.open(address)
-
-    own, chosen = None, UploadChoice(columns.user or "", columns.value or "", columns.time or "")
-    if data == "-":
-        raise InputError("the page needs a file that it can name again; save the data and name it")
-    if data is not None:
-        try:
-            own = Upload.of(Path(data).read_bytes(), data)
-        except OSError as error:
-            raise DataError(f"{Path(data).name}: cannot be read ({error.strerror}); check the path") from None
+    if not 0 <= port < 1 << 16:
+        raise InputError("expected --port from 0 to 65535; 0 takes a free one")
+    own = None if data is None else Upload.of(Path(data).read_bytes(), data)
+    chosen = UploadChoice(columns.user or "", columns.value or "", columns.time or "")
+    shown = "page  {}\nopen it in a browser on this machine; Ctrl-C ends it"
     try:
-        serve(Studio(own, chosen), port, announce)
+        serve(Studio(own, chosen), port, lambda address: print(shown.format(address), flush=True))
     except INTERRUPTIONS:  # the signal that ends it
         os._exit(0)  # an answer may be half made on another thread, in compiled code that Python's own end would abort

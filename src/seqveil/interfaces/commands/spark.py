@@ -12,26 +12,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqveil.core.errors import DataError, InputError, ModelError
+from seqveil.core.errors import DataError, InputError
 from seqveil.core.model import SMOOTHING
-from seqveil.core.words import Line, Risk, aligned, count
+from seqveil.core.words import Risk, aligned, count
 from seqveil.engine.store import left_of
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import ARRIVAL, INTERRUPTIONS, Interrupted, accounts, note, show
+from seqveil.interfaces.commands.terminal import ARRIVAL, INTERRUPTIONS, Interrupted, accounts, show
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from seqveil.interfaces.spark import FrameColumns
 
-spark = typer.Typer(
+spark = o.Section(
     help="Fit and release on Apache Spark, for very many users.", no_args_is_help=True, rich_markup_mode=None
 )
-
 Frame = Annotated[str, typer.Argument(metavar="DATA", help="File or folder: Parquet, CSV or JSON lines.")]
-FrameFormat = Annotated[str | None, o.option("parquet|csv|json", "Format of DATA, and of what is written.", "--format")]
+FrameFormat = Annotated[str | None, o.opt("parquet|csv|json", "Format of DATA, and of what is written.")]
 
 
 @dataclass(frozen=True)
@@ -52,27 +51,26 @@ class ClusterOptions:
 class FrameOptions:
     """What the columns of a frame are called."""
 
-    user_column: o.UserColumn = None
-    value_column: o.ValueColumn = None
+    user_column: str = o.opt("NAME", "Column that names the user.", default="user")
+    value_column: str = o.opt("NAME", "Column of the value, or two: x,y", default="value")
     seq_column: str = o.opt("NAME", "Column that orders a user's events (0, 1, 2, …).", default="seq")
 
     def columns(self, time: str | None = None) -> FrameColumns:
         """The columns that were asked for, with the usual names for those that were not."""
         from seqveil.interfaces.spark import FrameColumns
 
-        first, *more = (self.value_column or "value").split(",")
+        first, *more = self.value_column.split(",")
         if len(more) > 1:
             raise InputError(f"expected one value column, or two as in x,y; got {1 + len(more)}")
-        return FrameColumns(self.user_column or "user", (first, more[0]) if more else first, self.seq_column, time)
+        return FrameColumns(self.user_column, (first, more[0]) if more else first, self.seq_column, time)
 
 
 @spark.command()
-@o.option_groups
 def fit(
     data: Frame,
     out: o.ModelOut,
     *,
-    order: o.Order = 1,
+    order: int = o.opt("M", "How many past symbols the next one depends on.", default=1),
     smoothing: o.Smoothing = SMOOTHING,
     frames: FrameOptions,
     format: FrameFormat = None,
@@ -98,21 +96,19 @@ def fit(
 
 
 @spark.command()
-@o.option_groups
 def release(
     data: Frame,
     model: o.ModelFile,
     policy: o.PolicyFile,
-    key: Annotated[
-        Path,
-        o.option(
-            "FILE", "The secret key, created if missing. Anyone with it and the releases can recover the true values."
-        ),
-    ],
-    out: Annotated[str, o.option("DIR", "Folder for the released rows.", "--out", "-o")],
     *,
-    checkpoint: str | None = o.opt("DIR", "Record releases here: the same command continues, with new files only."),
-    follow: bool = o.switch("With --checkpoint: keep running and release files as they arrive."),
+    key: Path = o.required(
+        "FILE", "The secret key, created if missing. Anyone with it and the releases can recover the true values."
+    ),
+    out: str = o.required("DIR", "Folder for the released rows.", "-o"),
+    checkpoint: str = o.required(
+        "DIR", "Where releases are recorded: the same command continues, with new files only."
+    ),
+    follow: bool = o.switch("Keep running and release files as they arrive."),
     frames: FrameOptions,
     time_column: str | None = o.opt("NAME", "Column of the time: a timestamp, or seconds, ms, µs or ns since 1970."),
     format: FrameFormat = None,
@@ -121,10 +117,9 @@ def release(
 ) -> None:
     """Release the rows of files on Spark.
 
-    The guarantee and the accounts are the same as with `seqveil release --state --key`; the random draws differ.
-    Without --checkpoint all rows are released in one job, and nothing is recorded for a later run. With it the run can
-    be stopped or killed at any point: the same command continues without losing or repeating a row, and takes the files
-    that arrived since. Read the output folder with Spark: its `_spark_metadata` says which files count.
+    The guarantee and the accounts are the same as with `seqveil release --state --key`; the random draws differ. The
+    run can be stopped or killed at any point: the same command continues without losing or repeating a row, and takes
+    the files that arrived since. Read the output folder with Spark: its `_spark_metadata` says which files count.
 
     Example: seqveil spark release clicks/ -m clicks.model --policy policy.toml --key clicks.key --checkpoint state/
     --out released/
@@ -137,40 +132,27 @@ def release(
     from seqveil.interfaces.spark.frames import format_of, headed, read
 
     known, promised, names = MarkovModel.load(model), Policy.load(policy), frames.columns(time_column)
-    if checkpoint is None and follow:
-        raise InputError("--follow needs --checkpoint, which says what was released before; name a folder for it")
-    kind = format_of(data, format)
-    how: dict[str, Any] = {"key": key_file(key, create=True), "columns": names}
-    folder = os.path.basename(out.rstrip("/"))
+    kind, folder = format_of(data, format), os.path.basename(out.rstrip("/"))
+    how: dict[str, Any] = {"key": key_file(key, create=True), "columns": names, "checkpoint": checkpoint}
     with cluster.session() as session:
-        frame = read(session, data, kind, names, known.alphabet, checkpoint is not None)
-        if checkpoint is None:
-            if os.path.exists(out):
-                raise DataError(f"{folder}: is there, and a second release is a second spend; name a new folder")
-            facts = _at_once(on_spark.release(frame, known, promised, **how), kind, out)
-        else:
-            if not names_in(session, checkpoint, PLANNED) and names_in(session, out, LISTED):
-                raise DataError(f"{folder}: holds what another checkpoint released; name a new folder")
-            writer = on_spark.stream(frame, known, promised, checkpoint=checkpoint, **how)
-            _stream(writer.format(kind).options(**headed(kind)).option("path", out), follow)
-            facts = asdict(on_spark.total(session, checkpoint))
-    facts |= {"setting": promised.on(known), "out": out}
-    show(facts if json else aligned(_said(facts, known.rules_out)), json, to_stderr=not json)
-
-
-def _said(facts: dict[str, Any], rules_out: bool) -> list[Line]:
-    """What was released, and what that means; `rules_out`: whether the model calls something impossible."""
-    if "users" not in facts:  # without a checkpoint there are no accounts
-        return [("released", f"{count(facts['rows'], 'row')} into {facts['out']}")]
-    left = "" if facts["budget_left"] is None else f", at least {facts['budget_left']:.4g} of each budget left"
-    said = f"{facts['releases']:,} of {count(facts['events'], 'event')}, {count(facts['users'], 'user')}"
-    worst = f"worst total over a stream {facts['leakage']:.4g} (composition charges {facts['epsilon_spent']:.4g}){left}"
-    means = Risk(facts["leakage"], ldp=facts["ldp"] if rules_out else None).sentences
-    return [("released", f"{said}, into {facts['out']}"), *(("means", each) for each in means), ("realised", worst)]
+        frame = read(session, data, kind, names, known.alphabet, True)
+        if not names_in(session, checkpoint, PLANNED) and names_in(session, out, LISTED):
+            raise DataError(f"{folder}: holds what another checkpoint released; name a new folder")
+        writer = on_spark.stream(frame, known, promised, **how)
+        _stream(writer.format(kind).options(**headed(kind)).option("path", out), follow)
+        found = on_spark.total(session, checkpoint)
+    if json:
+        show(asdict(found) | {"setting": promised.on(known), "out": out}, json)
+        return
+    left = "" if found.budget_left is None else f", at least {found.budget_left:.4g} of each budget left"
+    released = f"{found.releases:,} of {count(found.events, 'event')}, {count(found.users, 'user')}, into {out}"
+    worst = f"worst total over a stream {found.leakage:.4g} (composition charges {found.epsilon_spent:.4g}){left}"
+    means = Risk(found.leakage, ldp=found.ldp if known.rules_out else None).sentences
+    said = [("released", released), *(("means", each) for each in means), ("realised", worst)]
+    show(aligned(said), to_stderr=True)
 
 
 @spark.command()
-@o.option_groups
 def account(
     checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="The checkpoint of a release.")],
     *,
@@ -199,11 +181,7 @@ def account(
         everyone, rows = on_spark.total(session, checkpoint), on_spark.account(session, checkpoint)
         found = rows if user is None else rows.where(F.col("user") == user)
         shown = [row.asDict() for row in found.orderBy(F.desc("leakage"), "user").limit(limit).collect()]
-        try:
-            secrets = secrets_of(session, checkpoint, [each["user"] for each in shown])
-        except ModelError:
-            note("the accounts of secrets need the models of all observers, and are left out")
-            secrets = {}
+        secrets = secrets_of(session, checkpoint, [each["user"] for each in shown])
     if user is not None and not shown:
         raise DataError("the checkpoint holds nothing of this user; check the name")
     budget = None if everyone.budget_left is None else everyone.budget_left + everyone.leakage
@@ -215,20 +193,6 @@ def account(
         return
     names = ("user", "events", "releases", "leakage", "epsilon_spent", "budget_left")
     show(accounts(names, [*shown, asdict(everyone) | {"user": f"all {everyone.users}"}]))
-
-
-def _at_once(released: DataFrame, format: str, out: str) -> dict[str, Any]:
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as F
-
-    from seqveil.interfaces.spark.failures import driver_errors
-    from seqveil.interfaces.spark.frames import headed
-
-    seen = Observation()
-    with driver_errors():
-        rows = released.observe(seen, F.count(F.lit(1)).alias("rows"), F.sum("epsilon").alias("epsilon"))
-        rows.write.format(format).options(**headed(format)).save(out)
-        return {"rows": seen.get["rows"], "epsilon_spent_of_all": seen.get["epsilon"] or 0.0}
 
 
 def _stream(writer: DataStreamWriter, follow: bool) -> None:

@@ -6,13 +6,13 @@ import json as codec
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqveil.core.errors import DataError, InputError, ModelError
+from seqveil.core.errors import DataError, InputError
 from seqveil.core.model import replacing
 from seqveil.core.words import aligned, count
 from seqveil.engine.policy import saved_terms
@@ -23,17 +23,13 @@ if TYPE_CHECKING:
     from seqveil.engine.sqlite import SqliteRecords
     from seqveil.engine.store import UserRow
     from seqveil.engine.stream import Terms
-    from seqveil.engine.upkeep import Verified
 
 StateFile = Annotated[Path, typer.Argument(metavar="FILE", help="The state file.")]
-Users = Annotated[list[str] | None, o.option("NAME", "Only this user; may be repeated  [default: all]", "--user")]
+Users = Annotated[list[str] | None, o.opt("NAME", "Only this user; may be repeated  [default: all]")]
 HEADINGS = ("user", "events", "releases", "leakage", "epsilon_spent", "ldp")
 
-state = typer.Typer(
-    name="state",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Inspect, copy or check a state file; erase a person's data.",
+state = o.Section(
+    no_args_is_help=True, rich_markup_mode=None, help="Inspect, copy or check a state file; erase a person's data."
 )
 
 
@@ -48,18 +44,12 @@ def verify(file: StateFile, json: o.Json = False) -> None:
     from seqveil.engine.upkeep import verify as look
 
     found = look(file)
-    said = [
-        *(("damaged", problem) for problem in found.problems),
-        ("verified" if found.sound else "read", _held(found)),
-    ]
+    held = f"{count(found.users, 'user')}, {count(found.releases, 'release')}"
+    said = [*(("damaged", problem) for problem in found.problems), ("verified" if found.sound else "read", held)]
     facts = {**vars(found), "sound": found.sound, "damaged_users": sorted(found.damaged_users)}
     show(facts if json else aligned(said), json)
     if not found.sound:
         raise typer.Exit(1)
-
-
-def _held(found: Verified) -> str:
-    return f"{count(found.users, 'user')}, {count(found.releases, 'release')}"
 
 
 @state.command()
@@ -72,9 +62,8 @@ def backup(
 ) -> None:
     """Copy a state file as it is now, and check the copy.
 
-    Only the owner may read the copy. A service may keep the file open meanwhile. If you continue from an older copy,
-    the values of events released since then are drawn a second time, which reveals more than the account says: see
-    docs/operations.md first.
+    Only the owner may read the copy. A service may keep the file open meanwhile. Whoever continues from an older copy
+    draws values a second time, which reveals more than the account says: see docs/operations.md first.
 
     Example: seqveil state backup clicks.db backups/clicks.db
     """
@@ -82,7 +71,8 @@ def backup(
 
     found = copy(file, out)
     facts = {"out": out, "users": found.users, "releases": found.releases}
-    show(facts if json else f"copied  {_held(found)} to {out}, and checked them", json)
+    held = f"{count(found.users, 'user')}, {count(found.releases, 'release')}"
+    show(facts if json else f"copied  {held} to {out}, and checked them", json)
 
 
 @state.command()
@@ -96,33 +86,25 @@ def account(file: StateFile, user: Users = None, json: o.Json = False) -> None:
     """
     from seqveil.engine.sqlite import reading
 
-    try:
-        history = _history_of(file)
-    except ModelError:
-        note("the accounts of secrets need the models of all observers, and are left out")
-        history = []
+    terms = _terms_of(file)
     with reading(file) as found:
+        private = found.facts()["private"] == "yes"
         named = ((0, *each) for each in _rows(found, user)) if user else found.users()
         rows: list[dict[str, Any]] = [
-            {"user": f"user number {k}", "damaged": True} if row is None else _figures(found, history, name, row)
+            {"user": f"user number {k}", "damaged": True} if row is None else _account(terms, name, row, private)
             for k, name, row in named
             if not isinstance(name, bytes)  # of whom only the total is kept
         ]
     show(rows if json else accounts(HEADINGS, rows), json)
 
 
-def _figures(found: SqliteRecords, history: Sequence[Terms], name: str, row: UserRow) -> dict[str, Any]:
-    """A user's account by name, leakage in nats, with what was disclosed about each declared secret."""
+def _account(terms: Terms, name: str, row: UserRow, private: bool) -> dict[str, Any]:
+    """A user's account by name, with what was disclosed about each declared secret."""
     from seqveil.engine.packing import unpack
-    from seqveil.engine.store import SecretAccount
+    from seqveil.engine.store import Account
 
-    figures = {"user": name, "events": row.events, "releases": row.releases, "epsilon_spent": row.spent, "ldp": row.ldp}
-    figures |= {"leakage": max(row.most, -row.least, 0.0), "most": row.most, "least": row.least}
-    if not history or history[-1].trackers is None or not row.events:
-        return figures
-    trackers = unpack(history[-1], [row]).trackers
-    assert trackers is not None
-    return figures | {"secrets": list(map(SecretAccount.of, trackers[0].worst()))}
+    trackers = unpack(terms, [row]).trackers if row.events else None
+    return vars(Account.of(terms, name, row, private, None if trackers is None else trackers[0]))
 
 
 @state.command()
@@ -138,12 +120,16 @@ def export(file: StateFile, out: o.Out, user: Users = None) -> None:
     from seqveil.engine.store import with_gaps
     from seqveil.interfaces.events import Wording
 
-    setting = _history_of(file)[-1]
+    setting = _terms_of(file)
     if out != "-" and os.path.exists(out):
         raise InputError(f"{os.path.basename(out)}: is there already; name a file that is not")
     wording = Wording(setting.model.alphabet)
     made = 0
-    with reading(file) as found, _written(out) as sink:
+    with ExitStack() as held:
+        found, sink = held.enter_context(reading(file)), sys.stdout
+        if out != "-":
+            part = held.enter_context(replacing(out, private=True))
+            sink = held.enter_context(part.open("w", encoding="utf-8"))
         names = user or [str(name) for _, name, row in found.users() if row is None or not row.erased]
         for name, row in _rows(found, names):
             for stored in with_gaps(found.releases(row), 0):
@@ -153,21 +139,7 @@ def export(file: StateFile, out: o.Out, user: Users = None) -> None:
         show(f"wrote  {count(made, 'release')} to {out}")
 
 
-@contextmanager
-def _written(out: str) -> Iterator[TextIO]:
-    """Standard output, or a file that is there whole or not at all."""
-    if out == "-":
-        yield sys.stdout
-        return
-    try:
-        with replacing(out, private=True) as part, part.open("w", encoding="utf-8") as file:
-            yield file
-    except OSError as error:
-        raise InputError(f"{os.path.basename(out)}: cannot be written ({error.strerror}); check the path") from None
-
-
 @state.command()
-@o.option_groups
 def adopt(
     file: StateFile,
     model: Path | None = o.opt("FILE", "Another model of the same values, to continue with."),
@@ -175,15 +147,12 @@ def adopt(
 ) -> None:
     """Continue with another model, or accept a restored copy.
 
-    With --model: all stored releases are replayed, so that beliefs, leakage and the accounts of secrets become those of
-    the new model. They are exact, because the kernels that were used are known; budgets continue from the recomputed
-    totals.
+    With --model: all stored releases are replayed, so that beliefs, leakage and accounts become those of the new model,
+    exactly; budgets continue from them.
 
-    Without --model: accept a copy that was restored in place of the file. Run the command once, before the first
-    release from that file. With a key, later events then use fresh randomness. What was released after the copy was
-    made is missing from its accounts: read docs/operations.md first.
-
-    Close every program that has the file open first.
+    Without --model: accept a copy that was restored in place of the file, once, before the first release from it. With
+    a key, later events then use fresh randomness. What was released after the copy was made is missing from its
+    accounts: read docs/operations.md first. Close every program that has the file open first.
 
     Example: seqveil state adopt clicks.db --model refitted.model
     """
@@ -197,7 +166,7 @@ def adopt(
         show(f"adopted  {file}: it goes on from what it holds, with randomness of its own")
         return
     new, secret = MarkovModel.load(model), None if key is None else key_file(key)
-    with CodeStreams.open(file, _history_of(file)[-1], key=secret, must_exist=True) as streams:
+    with CodeStreams.open(file, _terms_of(file), key=secret, must_exist=True) as streams:
         streams.adopt(new)
         disclosed, found = streams.secrets(), streams.accounts()
         total = streams.setting.budget.exact_total
@@ -208,12 +177,11 @@ def adopt(
         note(f"{past} of the users are past the total of the budget under this model: nothing is left of it for them")
     for each in disclosed:
         if each.epsilon is not None and each.log_odds_worst > each.epsilon:
-            moved = f"under this model the log odds of {each.name} have moved by up to {each.log_odds_worst:.4g}"
-            note(f"{moved}, past its ε = {each.epsilon:g}; no later release moves them further")
+            moved = f"the log odds of {each.name} have moved by up to {each.log_odds_worst:.4g}"
+            note(f"{moved}, past its ε = {each.epsilon:g}")
 
 
 @state.command()
-@o.option_groups
 def erase(
     file: StateFile,
     user: Annotated[list[str], typer.Argument(metavar="USER", help="Whom to erase; several names may be given.")],
@@ -235,8 +203,8 @@ def erase(
     show(f"erased  {gone}; the total of the account is kept under a keyed hash of the name")
 
 
-def _history_of(file: Path) -> list[Terms]:
-    """What a state file was released with: its terms with each of its models, the present one last."""
+def _terms_of(file: Path) -> Terms:
+    """What a state file is released with, under its present model."""
     from seqveil.engine.sqlite import reading
     from seqveil.engine.upkeep import models
 
@@ -244,9 +212,7 @@ def _history_of(file: Path) -> list[Terms]:
         facts = found.facts()
     if "setting" not in facts:
         raise DataError(f"{file.name}: does not say what it was released with; run `seqveil state verify` on it")
-    past = models(facts)
-    present = saved_terms(codec.loads(facts["setting"]), past[-1])
-    return [*(present.policy.on(model) for model in past[:-1]), present]
+    return saved_terms(codec.loads(facts["setting"]), models(facts)[-1])
 
 
 def _rows(found: SqliteRecords, names: Sequence[str]) -> Iterator[tuple[str, UserRow]]:

@@ -1,25 +1,17 @@
-"""Commands at the terminal: how one is run, what it prints, how far it is, and how Ctrl-C or SIGTERM ends it.
-
-Exit codes: 0 done; 1 a check failed, or the run was interrupted; 2 the input cannot be used.
-"""
+"""Commands at the terminal: how one is run, what it prints, how far it is, and how Ctrl-C or SIGTERM ends it."""
 
 from __future__ import annotations
 
-import functools
-import inspect
-import itertools
 import os
-import re
 import signal
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import Field, fields, is_dataclass
 from types import FrameType
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -29,7 +21,7 @@ from seqveil.core.bulk import heard
 from seqveil.core.errors import TYPED, GuaranteeError, SeqveilError
 from seqveil.core.words import ResultTable, count, duration, to_json
 
-OK, FAILED, BAD_INPUT = 0, 1, 2
+OK, FAILED, BAD_INPUT = 0, 1, 2  # exit codes; an interrupted run has failed
 GROUPS = {  # the sections of `seqveil --help`; the first are what a newcomer needs, in this order
     "Getting started": ("inspect", "fit", "plan", "release", "audit", "attack"),
     "For the receiver of releases": ("decode", "stats", "learn"),
@@ -37,9 +29,8 @@ GROUPS = {  # the sections of `seqveil --help`; the first are what a newcomer ne
     "Running continuously": ("serve", "bridge", "spark", "state"),
 }
 REFRESH = 0.1  # seconds between two states of a line on a terminal
-LOGGED, FOREVER = 10.0, 1e6  # seconds between two lines in a log, and the most that a thread can wait
+LOGGED = 10.0  # seconds between two lines in a log
 ARRIVAL = "releases are written in the order in which events arrive, and whoever reads them sees it"
-AGAIN = 1.0  # seconds until an interruption that Python dropped is raised again
 
 
 class Interrupted(BaseException):
@@ -49,13 +40,12 @@ class Interrupted(BaseException):
 INTERRUPTIONS = (Interrupted, KeyboardInterrupt)  # at Ctrl-C polars raises Python's own, whatever the handler does
 
 
-class _Request:
-    made = False
+_requested = threading.Event()
 
 
 def check_interrupted() -> None:
     """Raise where the run was asked to end, and Python dropped the exception that said so."""
-    if _Request.made:
+    if _requested.is_set():
         raise Interrupted
 
 
@@ -64,83 +54,26 @@ def interruptible() -> Iterator[None]:
     """Turn Ctrl-C and SIGTERM into `Interrupted` while the block runs.
 
     A signal may come while Python runs a finaliser, such as that of a generator nobody needs any more, and exceptions
-    there are dropped. The request is remembered: `check_interrupted` sees it at the next rows, and a run that waits for
-    rows is interrupted again after `AGAIN` seconds. Not at once: a KeyboardInterrupt of polars may be on its way
-    already, and closing what it leaves takes time.
+    there are dropped. The request is remembered: `check_interrupted` sees it at the next rows.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
         """Raise, and remember that the run was asked to end."""
-        _Request.made = True
+        _requested.set()
         raise Interrupted
 
-    def dropped(lost: sys.UnraisableHookArgs) -> None:
-        """Ask again later, where Python drops an interruption; else do as before."""
-        if not issubclass(lost.exc_type, Interrupted):
-            hook(lost)
-            return
-        before.setdefault(signal.SIGALRM, signal.signal(signal.SIGALRM, stop))
-        signal.setitimer(signal.ITIMER_REAL, AGAIN)
-
-    _Request.made = False
     before: dict[int, Any] = {}
-    hook = sys.unraisablehook
-    try:
+    with suppress(ValueError):  # not the main thread: whoever runs it owns the signals
         before |= {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        sys.unraisablehook = dropped
-    except ValueError:  # not the main thread: whoever runs it owns the signals
-        pass
     try:
         yield
     except Exception:  # what a library made of the interruption, as numba's compiler does
         check_interrupted()
         raise
     finally:
-        _Request.made = False  # the request was for this run; the next one in the same process begins without it
-        if signal.SIGALRM in before:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+        _requested.clear()  # the request was for this run; the next one in the same process begins without it
         for number, handler in before.items():
             signal.signal(number, handler)
-        if before:
-            sys.unraisablehook = hook
-
-
-def option_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with each parameter whose type is a dataclass replaced by that dataclass's fields, for typer to read.
-
-    >>> from seqveil.interfaces.commands.options import ColumnOptions, Data, Json
-    >>> @option_groups
-    ... def show(data: Data, *, columns: ColumnOptions, json: Json = False) -> None:
-    ...     print(vars(columns))
-    >>> list(inspect.signature(show).parameters)
-    ['data', 'user', 'value', 'time', 'json']
-    >>> show(data="clicks.csv", user="who", value=None, time=None, json=False)
-    {'user': 'who', 'value': None, 'time': None}
-    """
-    hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, list[str]] = {}
-    taken: dict[str, inspect.Parameter] = {}
-    for name, parameter in inspect.signature(command).parameters.items():
-        own, types, group = {name: (parameter, parameter.default)}, hints, hints[name]
-        if isinstance(group, type) and is_dataclass(group):
-            declared = inspect.signature(group).parameters
-            own = {each.name: (declared[each.name], each) for each in fields(group)}
-            types, groups[name] = get_type_hints(group, include_extras=True), list(own)
-        for each, (one, said) in own.items():
-            kind, default = types[each], one.default
-            if isinstance(said, Field) and "option" in said.metadata:
-                kind, default = Annotated[kind, said.metadata["option"](each)], said.default
-            taken[each] = one.replace(annotation=kind, default=default, kind=inspect.Parameter.KEYWORD_ONLY)
-
-    @functools.wraps(command)
-    def grouped(**given: Any) -> None:
-        """The command, given the options of each group as one object."""
-        built = {name: hints[name](**{each: given.pop(each) for each in group}) for name, group in groups.items()}
-        command(**given, **built)
-
-    grouped.__signature__ = inspect.Signature(list(taken.values()))  # type: ignore[attr-defined]
-    grouped.__annotations__ = {name: parameter.annotation for name, parameter in taken.items()}
-    return grouped
 
 
 class Commands(TyperGroup):
@@ -167,9 +100,7 @@ class Commands(TyperGroup):
 
 def common_options(
     version: Annotated[bool, typer.Option("--version", is_eager=True, help="Show the version and exit.")] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show tracebacks, which may contain raw data; or set SEQVEIL_DEBUG=1.")
-    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks, which may contain raw data.")] = False,
 ) -> None:
     """Options for every command; `main` takes them out before the commands see their arguments."""
 
@@ -184,21 +115,18 @@ def run(app: typer.Typer, argv: Sequence[str] | None = None) -> int:
     if args[:1] == ["--version"]:
         print(f"seqveil {__version__}")
         return OK
-    debug = len(args) < len(given) or os.environ.get("SEQVEIL_DEBUG", "") not in ("", "0")
     token = TYPED.set(True)
     try:
         with interruptible():
             code = typer.main.get_command(app)(args, prog_name="seqveil", standalone_mode=False) or OK
     except INTERRUPTIONS as stop:
-        piped = "--out=-" in args or any(pair in (("--out", "-"), ("-o", "-")) for pair in itertools.pairwise(args))
-        left = "rows already on standard output stand" if piped else "nothing was written"
-        code = _fail(str(stop) or f"interrupted; {left}", FAILED, "")
+        code = _fail(str(stop) or "interrupted; no file was written", FAILED, "")
     except SystemExit as end:  # of a server that could not begin
         code = end.code if isinstance(end.code, int) else FAILED
     except BrokenPipeError:
         code = FAILED
     except Exception as error:
-        if debug:
+        if len(args) < len(given):
             traceback.print_exc()
         code = _report(error)
     finally:
@@ -229,20 +157,13 @@ def _report(error: Exception) -> int:
 
 
 def _misused(error: Any) -> int:
-    """What typer says about the arguments, with the command's own example to go by; its help where it had none."""
+    """What typer says about the arguments; the help where there were none."""
     context: Any = getattr(error, "ctx", None)
-    path, command = (context.command_path, context.command) if context else ("seqveil", None)
-    empty = type(error).__name__ == "NoArgsIsHelpError"
-    if path == "seqveil" and empty:
+    if type(error).__name__ == "NoArgsIsHelpError":
         print(context.get_help(), file=sys.stderr)
         return BAD_INPUT
-    below = getattr(command, "commands", None)
-    if below and (empty or "Missing command" in error.format_message()):
-        return _fail(f"expected a command after {path}: {', '.join(below)}; see {path} --help", BAD_INPUT)
     said = error.format_message().rstrip(". ")
-    shown = re.search(r"Example: (.+?)(?:\n\s*\n|$)", getattr(command, "help", None) or "", re.DOTALL)
-    example = f"for example: {shown[1]} (options: {path} --help)" if shown else f"see {path} --help"
-    return _fail(said + (" " if said.endswith("?") else "; ") + example, BAD_INPUT)
+    return _fail(f"{said}; see {context.command_path if context else 'seqveil'} --help", BAD_INPUT)
 
 
 def _fail(text: str, code: int, before: str = "error: ") -> int:
@@ -250,9 +171,10 @@ def _fail(text: str, code: int, before: str = "error: ") -> int:
     return code
 
 
-def show(found: Any, json: bool = False, to_stderr: bool = False) -> None:
-    """Print what a command found, in words or as JSON."""
-    print(to_json(found) if json else found, file=sys.stderr if to_stderr else sys.stdout)
+def show(found: Any, json: bool = False, to_stderr: bool = False, **beside: Any) -> None:
+    """Print what a command found, in words or as JSON; `beside` is what else the JSON says."""
+    facts = found.to_dict() | beside if json and beside else found
+    print(to_json(facts) if json else found, file=sys.stderr if to_stderr else sys.stdout)
 
 
 def note(text: str) -> None:
@@ -262,7 +184,7 @@ def note(text: str) -> None:
 
 def accounts(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> ResultTable:
     """Accounts of users, and beside them how far the log odds of each secret have moved, of its ε."""
-    declared = next(([each.name for each in row["secrets"]] for row in rows if "secrets" in row), [])
+    declared = next(([each.name for each in row["secrets"]] for row in rows if row.get("secrets")), [])
     cells = []
     for row in rows:
         moved = [f"{each.worst:.6g} of {each.epsilon:.6g}" for each in row.get("secrets", ())]
@@ -277,93 +199,63 @@ def tell_hidden(values: int) -> None:
 
 
 class Meter:
-    """How far a run is: one line that is rewritten on a terminal, one line every ten seconds in a log.
+    """How far a run is: rows of a file, or a share of the work. Every long loop calls it, to see interruptions too."""
 
-    A thread of its own shows it, so that a step which takes minutes does not leave anybody in the dark. `at` also looks
-    for interruptions, so every long loop calls it.
-    """
-
-    def __init__(self, label: str, total: float | None, unit: str) -> None:
-        self._label, self._total, self._unit = label, total, unit
-        self._terminal = sys.stderr.isatty()
+    def __init__(self, label: str, unit: str = "rows") -> None:
+        self._label, self._unit = label, unit
+        self._total: int | None = None
         self._begun = time.monotonic()
-        self._over = threading.Event()
         self._done = self._most = 0.0  # what was shown is never taken back
         self.steps: list[int] = []  # how many streams took each step since, within a chunk or in a check after the last
 
-    def at(self, done: float, label: str | None = None) -> None:
-        """So much is done; `label` says what is under way."""
+    def at(self, label: str, done: float) -> None:
+        """So much is done, and this is under way."""
         check_interrupted()
         self.steps.clear()
-        self._label, self._done = label or self._label, done
+        self._label, self._done = label, done
 
     def advance(self, rows: int, total: int | None = None) -> None:
         """A chunk of rows is done, of so many that there are."""
-        self._total = self._total if total is None else total
-        self.at(self._done + rows)
+        self._total = total or self._total
+        self.at(self._label, self._done + rows)
 
     def turn(self, label: str, share: float) -> None:
-        """What was counted is over; from now on it is the share that is done of something else, 0 to 1."""
+        """From now on it is the share that is done of something, 0 to 1."""
         if self._unit != "%":
-            self._label, self._total, self._unit, self._most, self._begun = label, 100, "%", 0.0, time.monotonic()
-        self.at(100 * share)
+            self._total, self._unit, self._most, self._begun = None, "%", 0.0, time.monotonic()
+        self.at(label, 100 * share)
 
     def text(self, seconds: float) -> str:
         """The line after so many seconds, with no more rows than there are.
 
-        >>> meter = Meter("releasing", None, "rows")
+        >>> meter = Meter("releasing")
         >>> meter.advance(0, 2000)
-        >>> meter.text(20.0)
-        'releasing: 0 of 2,000 rows, for 20 seconds'
         >>> meter.steps.append(500)
         >>> meter.text(10.0)
-        'releasing: 500 of 2,000 rows, 50 a second, 30 seconds left'
-        >>> meter.steps.append(2500)
-        >>> meter.text(50.0)
-        'releasing: all 2,000 rows, finishing, for 50 seconds'
+        'releasing: 500 of 2,000 rows, for 10 seconds, 30 seconds left'
         """
         total, done = self._total, self._done
         if total is not None:
             done = min(total, done + sum(self.steps))
         self._most = done = max(self._most, done)
-        if self._unit == "rows" and total == done:
-            return f"{self._label}: all {total:,.0f} rows, finishing, for {duration(seconds)}"
         if total is None and not done:
             return f"{self._label}, for {duration(seconds)}"
-        rate = done / max(seconds, 1e-3)
-        parts = [f"{done:,.0f}{'' if total is None else f' of {total:,.0f}'} {self._unit}"]
-        parts.append(f"{rate:,.0f} a second" if rate >= 1 and self._unit != "%" else f"for {duration(seconds)}")
-        if rate > 0 and total is not None and self._unit != "%":  # of a share nobody knows how long the rest takes
-            parts.append(f"{duration(max(total - done, 0.0) / rate)} left")
-        return f"{self._label}: {', '.join(parts)}"
+        of = "" if total is None else f" of {total:,}"
+        left = f", {duration(seconds * (total / done - 1))} left" if total is not None and done else ""
+        return f"{self._label}: {done:,.0f}{of} {self._unit}, for {duration(seconds)}{left}"
 
-    def __enter__(self) -> Meter:
-        threading.Thread(target=self._show, daemon=True).start()
-        return self
-
-    def _show(self) -> None:
-        begin, end = ("\r", "\x1b[K") if self._terminal else ("", "\n")
-        while not self._over.wait(REFRESH if self._terminal else min(LOGGED, FOREVER)):
+    def show(self, over: threading.Event) -> None:
+        """Rewrite one line on a terminal, or write one every ten seconds into a log, until it is over."""
+        terminal = sys.stderr.isatty()
+        begin, end = ("\r", "\x1b[K") if terminal else ("", "\n")
+        while not over.wait(REFRESH if terminal else LOGGED):
             with suppress(OSError, ValueError):  # whoever read it has gone
                 print(begin + self.text(time.monotonic() - self._begun), end=end, file=sys.stderr, flush=True)
 
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        check_interrupted()
-        if self._terminal:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
 
 @contextmanager
-def steps(total: int | None, unit: str = "steps") -> Iterator[Callable[[str, float], None]]:
-    """Progress over so many steps: a function to call with what is under way and how many are done, parts included."""
-    with Meter("starting", total, unit) as meter:
-        yield lambda label, done: meter.at(done, label)
-
-
-@contextmanager
-def rows(label: str) -> Iterator[Meter]:
-    """Progress over the rows of a file: `advance` is to be called with how many more are done, and of how many."""
+def progress(label: str, unit: str = "rows") -> Iterator[Meter]:
+    """Show how far the block is, from a thread of its own: a step that takes minutes leaves nobody in the dark."""
 
     def stepped(streams: int) -> None:
         """Count a step; with 0 streams, code is compiled from here on."""
@@ -371,5 +263,13 @@ def rows(label: str) -> Iterator[Meter]:
         if not streams:
             note("compiling, once; later runs find the code kept")
 
-    with Meter(label, None, "rows") as meter, heard(stepped):
-        yield meter
+    meter, over = Meter(label, unit), threading.Event()
+    threading.Thread(target=meter.show, args=(over,), daemon=True).start()
+    try:
+        with heard(stepped):
+            yield meter
+    finally:
+        over.set()
+        check_interrupted()
+        if sys.stderr.isatty():
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

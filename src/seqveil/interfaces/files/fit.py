@@ -200,17 +200,16 @@ class Fitted(Result):
         }  # fmt: skip
         return dict(plain(facts))
 
-    def lines(self, name: str = "") -> list[Line]:
-        """What was fitted, and whether that is private; `name` is that of the file that the model went to."""
+    def lines(self) -> list[Line]:
+        """What was fitted, and whether that is private."""
         model, choice, origin = self.model, self.choice, self.model.origin
         noisy = "about " if origin is not None and origin.get("kind") == "private fit" else ""
         types = f"{model.types} types, " if model.types > 1 else ""
-        where = f"{name}: " if name else ""
         size = f"{count(model.n, 'symbol')}, {count(model.transitions, 'transition')}"
         taken = f"{noisy}{count(self.events, 'event')} of {noisy}{count(self.users, 'user')}"
         said = [
             *([("read", self.read_as)] if self.read_as else []),
-            ("model", f"{where}{types}order {model.order}, {size}"),
+            ("model", f"{types}order {model.order}, {size}"),
             ("from", taken + " (noisy counts)" * bool(noisy)),
         ]
         if self.smoothing:

@@ -33,7 +33,6 @@ from seqveil.interfaces.files.received import Received, ReleasedBatch, paired, r
 from seqveil.interfaces.files.release import CALL_ROWS
 from seqveil.interfaces.files.table import FilePath, as_kind, as_polars, chain_of
 from seqveil.interfaces.files.writing import BY_ONE, CHECK_ON_PEOPLE, CONFIDENCE, ReleasedRows, model_check
-from seqveil.interfaces.sentences import CHECKS
 from seqveil.receiver.audit import Audit, Report
 from seqveil.receiver.decode import decode_steps, observe_sized
 from seqveil.receiver.drift import Drift, ModelCheck
@@ -46,6 +45,18 @@ if TYPE_CHECKING:
 TOGETHER = 1 << 25  # numbers that the distributions of one batch of streams may take
 LONGEST = 1 << 29  # numbers that the distributions of one stream may take
 SHOWN = 20  # rows of a table on the terminal
+CHECKS = {  # what an audit checks, by the names of its report
+    "each_release": "every release within its ε",
+    "each_stream": "every stream within its Σε",
+    "total": "every stream within the total budget",
+    "window": "every window within its budget",
+    "ldp_total": "every stream within the budget that needs no model",
+    "declared": "every declared secret within its ε, in every whole window",
+    "epsilons": "the ε of every row is what the policy spends there",
+    "values": "the values are those that follow from the paths",
+    "unchanged": "the rows are those that the release wrote",
+    "unseeded": "the side file names no seed",
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)

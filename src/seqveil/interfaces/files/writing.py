@@ -95,8 +95,8 @@ class ReleasedRows(Result):
         """The account as plain values, with the setting."""
         return dict(plain(asdict(self.account))) | {"setting": plain(self.meta.get("setting"))}
 
-    def lines(self, warned: bool = False) -> list[Line]:
-        """The account, line by line; whoever is `warned` already hears no warning that little protects."""
+    def lines(self) -> list[Line]:
+        """The account, line by line."""
         account = self.account
         said = [("read", account.read), ("released", _how_much(account)), ("earlier", _earlier(account))]
         said += [("guarantee", account.guarantee), *(("means", sentence) for sentence in account.words)]
@@ -108,7 +108,7 @@ class ReleasedRows(Result):
         said.append(("times", "" if account.times is None else f"read as {account.times}"))
         said += [] if account.warning else [("grade", f"{account.grade}: {account.grade_why}")]
         said += [("warning", text) for text in account.warnings]
-        said.append(("warning", "" if warned else account.warning))
+        said.append(("warning", account.warning))
         said.append(("people", CHECK_ON_PEOPLE if account.secrets else ""))
         return [(name, text) for name, text in said if text]
 
