@@ -140,7 +140,7 @@ def test_live_interfaces_use_the_same_places():
     payloads = Payloads(
         sv.Policy(epsilon=1.0, mechanism="balanced", distortion="metres").on(cells), form=Form.parse("owntracks")
     )
-    assert payloads.read("ann", location).codes == (code,)
+    assert payloads.read("ann", location).code == code
 
 
 def test_the_learner_knows_places():

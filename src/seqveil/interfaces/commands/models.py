@@ -35,7 +35,6 @@ class FitOptions:
     trait: str | None = o.opt("COLUMN", "Column with one label per user, for --secret trait:COLUMN.")
     smoothing: o.Smoothing = SMOOTHING
     bins: str | None = o.opt("WIDTH|auto", "Cut numbers into bins of this width; auto: about 20 bins.")
-    levels: int | None = o.opt("N", "Cut numbers into N bins of about equal count.")
     grid: str | None = o.opt("10x10|auto", "Cut points (--value-column x,y) into a grid; auto: covering most points.")
     cell_metres: float | None = o.opt("M", "Cut the map into cells of this size, over the area where most points lie.")
     other: int | None = o.opt("N", "Pool values that fewer than N people share into one symbol, other.")
