@@ -55,11 +55,11 @@ def test_whatever_the_truth_is_a_receiver_follows(name, model):
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=25)
-@given(seed=st.integers(0, 2**31), name=st.sampled_from(["tree", "tree_ldp"]), gapped=st.booleans())
-def test_decoding_across_batches_is_bayes(seed, name, gapped):
+@given(seed=st.integers(0, 2**31), gapped=st.booleans())
+def test_decoding_across_batches_is_bayes(seed, gapped):
     """Against the distribution of all sequences, each weighted by what every batch's release says about it."""
     model = GAPPED if gapped else STICKY
-    setting, randomness = sv.Policy(epsilon=2.0, batch=2, mechanism=name).on(model), SeededRandomness(seed)
+    setting, randomness = sv.Policy(epsilon=2.0, batch=2, mechanism="tree").on(model), SeededRandomness(seed)
     state, sent = stream.State.start(setting), []
     for symbols in np.random.default_rng(seed).integers(0, 3, (2, 2)):
         one, state = batches.step(setting, state, symbols, randomness)

@@ -29,7 +29,6 @@ SECRET = "zq-secret-77"
 WORDS = ["home", "work", "gym"]
 STICKY = [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]]
 TABLED = ("batch_lp", "auto")
-TREES = ("tree", "tree_ldp")
 REMEMBERED = {
     "ever": [sv.secrets.ever(1, epsilon=0.5, window="first 4")],
     "count": [sv.secrets.count(1, 2, epsilon=0.5, window=3)],
@@ -229,7 +228,7 @@ def test_the_distribution_of_a_batch_is_a_mixture_of_rows_and_the_marginal_where
             ours, _ = batches.step(setting, state, codes, twin.FixedCoins(*thrown, *rest))
             theirs, _ = batches.step(setting, state, filled, twin.FixedCoins(*rest))
             assert ours.path == theirs.path
-            if name in (*TREES, *TABLED):
+            if name in ("tree", *TABLED):
                 lift = sum(weights[tuple(batch)] * lift_of(ours, batch) for batch in every)
                 assert abs(math.log(lift)) <= (1e-12 if known == (UNKNOWN, UNKNOWN) else 1.5)
 

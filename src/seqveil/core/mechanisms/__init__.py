@@ -96,16 +96,6 @@ tree = _sound_batches(
     rule=trees.tree,
     largest=trees.LARGEST_BATCH,
 )
-tree_ldp = BatchMechanism(
-    name="tree_ldp",
-    summary="true cell of the batch in a public tree, disclosed less often",
-    guarantee="ε-LDP per batch",
-    trusts="nothing; the model only helps utility",
-    sound=True,
-    ldp=1.0,
-    rule=trees.tree_ldp,
-    largest=trees.LARGEST_BATCH,
-)
 batch_lp = _sound_batches(
     name="batch_lp",
     summary="least expected distortion of all sound kernels over whole batches",
@@ -122,7 +112,7 @@ batch_descent = BatchMechanism(
 )
 
 register(optimal, balanced, randomized_response, crr, guarded, in_blocks)
-register(auto, tree, tree_ldp, batch_lp, batch_descent)
+register(auto, tree, batch_lp, batch_descent)
 
 EXACT = 128  # possible batches up to which the exact program takes some hundredths of a second
 
@@ -177,5 +167,4 @@ __all__ = [
     "optimal",
     "randomized_response",
     "tree",
-    "tree_ldp",
 ]

@@ -218,7 +218,7 @@ def batched() -> list[str]:
 
     >>> from seqveil.core import mechanisms
     >>> mechanisms.batched()
-    ['auto', 'tree', 'tree_ldp', 'batch_lp', 'batch_descent']
+    ['auto', 'tree', 'batch_lp', 'batch_descent']
     """
     return [name for name, each in _registered.items() if isinstance(each, BatchMechanism)]
 

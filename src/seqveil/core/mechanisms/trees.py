@@ -7,9 +7,9 @@ in y, and m_y = E f_y under the belief, which q_y is up to rounding,
     a(y|o) = (1-λ) q_y + λ f_y(o),      p(y) = (1-λ) q_y + λ m_y.
 
 *Guarantee*: with masses of at least κ = 1/(1+e^ε) and λ = 1-e^-ε every lift a(y|o)/p(y) is within [e^-ε, e^ε], for
-every batch o, in or out of the support: BIL ≤ ε, SIL ≤ Σε, and 2ε-LDP whatever the true distribution is. In LDP mode
-largest over least weight is at most e^ε. A question is asked only where both its sides pass this from the numbers in
-use (`_keeps`), else the node is a leaf, so nothing is refused once anything is drawn.
+every batch o, in or out of the support: BIL ≤ ε, SIL ≤ Σε, and 2ε-LDP whatever the true distribution is. A question is
+asked only where both its sides pass this from the numbers in use (`_keeps`), else the node is a leaf, so nothing is
+refused once anything is drawn.
 
 A soft box is f(o) = Π_t φ_t(o_t) with weights φ_t(x) ∈ [0, 1]. Its mass E f and its state distributions come from one
 pass forward and one backward over the chain, with the weights put on at each position:
@@ -18,7 +18,7 @@ pass forward and one backward over the chain, with the weights put on at each po
 
 Every draw is one comparison of integers: disclosed or fresh, then left or right. How many depends on the release alone.
 
-Reference: docs/theory.md, sections 13 and 14.
+Reference: docs/theory.md, section 13.
 """
 
 from __future__ import annotations
@@ -114,7 +114,6 @@ class Tree:
     """The public tree of one batch: how much is disclosed, and how it is split. It is the batch's `Rule`."""
 
     batch: Batch
-    ldp: bool
     disclosed: int  # λ out of 2**62
     search: Search
     nodes: dict[tuple[int, ...], tuple[Node, Split | None]] = field(default_factory=dict)
@@ -187,7 +186,7 @@ class Tree:
         """Whether every lift of a cell of this chance and mass is within ε, rounded outward."""
         share, rest = self.shares
         fresh, terms = rest * chance, slack(self.batch.model.size * self.batch.length)
-        marginal = fresh if self.ldp else fresh + share * mass  # in LDP mode whatever the belief is
+        marginal = fresh + share * mass
         sides = math.log((fresh + share) / marginal), math.log(marginal / fresh)
         return all(side + 4 * terms + 8 * UNIT * side <= self.batch.epsilon for side in sides)
 
@@ -222,27 +221,14 @@ class Tree:
         return disclosed * leaf.symbol_distributions() + rest * leaf.chance * self.search.before
 
 
-def plant(batch: Batch, ldp: bool = False) -> Tree:
-    """The tree of a batch, of which nothing is grown yet."""
-    size = batch.model.size * batch.length
-    aim = usable(batch.epsilon, size, power=1)
-    kappa = 1.0 / (1.0 + math.exp(aim / 2 if ldp else aim))  # in LDP mode more cells would be disclosed less often
-    fresh = 1.0 / (1.0 + math.expm1(aim) * kappa) if ldp else math.exp(-aim)
-    disclosed = DENOMINATOR - math.ceil(fresh * DENOMINATOR)
-    before = Node.root(batch).symbol_distributions()
-    return Tree(batch, ldp, disclosed, Search(batch, before, kappa * ROOM, 1.0 - fresh))
-
-
 @rules_kept
 def tree(batch: Batch) -> Tree:
-    """The tree of a batch that is ε-SIP."""
-    return plant(batch)
-
-
-@rules_kept
-def tree_ldp(batch: Batch) -> Tree:
-    """The tree of a batch that is ε-LDP."""
-    return plant(batch, ldp=True)
+    """The tree of a batch, of which nothing is grown yet."""
+    aim = usable(batch.epsilon, batch.model.size * batch.length, power=1)
+    kappa, fresh = 1.0 / (1.0 + math.exp(aim)), math.exp(-aim)
+    disclosed = DENOMINATOR - math.ceil(fresh * DENOMINATOR)
+    before = Node.root(batch).symbol_distributions()
+    return Tree(batch, disclosed, Search(batch, before, kappa * ROOM, 1.0 - fresh))
 
 
 @dataclass(frozen=True, eq=False)

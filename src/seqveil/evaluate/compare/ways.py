@@ -29,7 +29,7 @@ from seqveil.evaluate.baselines.declared import suppression, utility_optimised
 
 DOUBLED = ("randomized_response", "optimal_ldp")  # ε-SIP is 2ε-LDP, so these are shown at the level it has, too
 LIMITS = ("optimal_ldp",)  # at ε and 2ε it marks the field that every mechanism sound at ε lies in
-IN_BATCHES = ("auto", "tree", "tree_ldp")
+IN_BATCHES = ("auto", "tree")
 KEEPERS = ("guarded", "total", "utility_optimised", "suppression")
 PAPER = {  # what the paper calls them
     "crr": "instantaneous release, Algorithm 1 as published",

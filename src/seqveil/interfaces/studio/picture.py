@@ -237,7 +237,7 @@ def offers(source: StudioSource, policy: Policy) -> list[dict[str, Any]]:
     >>> from seqveil.interfaces.studio.source import sample
     >>> found = offers(sample("clicks"), Policy(epsilon=3.0, batch=3, mechanism="auto"))
     >>> [each["name"] for each in found if not each["why_not"]]
-    ['auto', 'tree', 'tree_ldp']
+    ['auto', 'tree']
     """
     made = []
     for name in mechanisms.names():
