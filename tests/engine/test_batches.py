@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import seqveil as sv
+from reference.batches import lift_of
 from seqveil import Budget, MarkovModel, Session, mechanisms
 from seqveil.core import filtering
 from seqveil.core.errors import DataError, InputError
@@ -68,7 +69,7 @@ def test_decoding_across_batches_is_bayes(seed, gapped):
     for sequence in itertools.product(range(3), repeat=4):
         prior = math.exp(model.log_likelihood(list(sequence)))
         halves = np.array(sequence).reshape(2, 2)
-        weights[sequence] = prior * math.prod(one.lift(half) for one, half in zip(sent, halves, strict=True))
+        weights[sequence] = prior * math.prod(lift_of(one, half) for one, half in zip(sent, halves, strict=True))
     total = sum(weights.values())
     expected = np.zeros((4, 3))
     for sequence, weight in weights.items():

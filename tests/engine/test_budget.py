@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference import streams as ref
+from reference.batches import every_leaf
 from seqveil import Budget, MarkovModel, Session, mechanisms
 from seqveil.core.errors import InputError
 from seqveil.core.mechanisms import trees
@@ -146,7 +147,7 @@ def test_it_holds_for_batches():
         batch = mechanisms.Batch(model, state.states[0], 2, epsilon, setting.distortion)
         grown = trees.tree(batch)
         disclosed = grown.disclosed / 2.0**62
-        for leaf in grown.everything():
+        for leaf in every_leaf(grown):
             inside = [math.prod(float(weights[raw[k]]) for k, weights in leaf.box.items()) for raw in raws]
             distribution = [(1 - disclosed) * leaf.chance + disclosed * each for each in inside]
             _, after = batches.observe(setting, state, leaf.path, 2)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import seqveil as sv
 from reference import batches as twin
 from reference import streams as ref
+from reference.batches import lift_of
 from reference.streams import Rows
 from seqveil import mechanisms
 from seqveil.core import filtering
@@ -196,12 +197,6 @@ def fillings(setting, state, codes, thrown=()):
 
     for ends in shares(symbol_of).values():
         yield from fillings(setting, state, codes, (*thrown, ends))
-
-
-def lift_of(sent, batch):
-    if hasattr(sent, "lift"):
-        return sent.lift(batch)
-    return sent.lifts[sent.book.rows.row(batch)]
 
 
 @pytest.mark.slow

@@ -11,7 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference import streams as ref
-from reference.batches import check_kernel, check_release, every_batch, expected, random_model, sequence_leakage
+from reference.batches import (
+    check_kernel,
+    check_release,
+    every_batch,
+    every_leaf,
+    expected,
+    lift_of,
+    random_model,
+    sequence_leakage,
+)
 from seqveil import MarkovModel, distortion
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.mechanisms import Batch, questions, tree, trees
@@ -49,7 +58,7 @@ def channel(batch):
     """a(y|o) of every leaf and batch from the tree's own integers, (Y, N), with leaves and marginals."""
     grown = trees.tree(batch)
     disclosed = grown.disclosed / 2.0**62
-    outputs, leaves = batches_of(batch), grown.everything()
+    outputs, leaves = batches_of(batch), list(every_leaf(grown))
     inside = np.ones((len(leaves), len(outputs)))
     for y, leaf in enumerate(leaves):
         for position, weights in leaf.box.items():
@@ -75,7 +84,7 @@ def test_channel_is_a_channel_and_every_lift_is_within_epsilon(seed):
         assert sent.least <= np.log(lifts[y].min()) + 1e-15
         assert sent.most >= np.log(lifts[y].max()) - 1e-15
         assert (sent.least, sent.most) == pytest.approx((np.log(lifts[y].min()), np.log(lifts[y].max())), abs=1e-9)
-        assert sent.lift(batches_of(batch)[0]) == pytest.approx(lifts[y, 0], rel=1e-9)
+        assert lift_of(sent, batches_of(batch)[0]) == pytest.approx(lifts[y, 0], rel=1e-9)
         assert len(leaves) == 1 or leaf.mass >= 1 / (1 + math.exp(batch.epsilon))
     assert np.log(table.max(1) / table.min(1)).max() <= 2 * batch.epsilon
 
@@ -169,7 +178,7 @@ def leaves_in_fractions(grown, raw) -> dict[tuple[int, ...], list[Fraction]]:
     disclosed, found = Fraction(grown.disclosed, WHOLE), {}
 
     def go(path, fresh, shares):
-        split = grown.nodes[path][1]
+        split = grown.questions[path]
         if split is None:
             found[path] = [(1 - disclosed) * fresh + disclosed * share for share in shares]
             return
@@ -177,7 +186,7 @@ def leaves_in_fractions(grown, raw) -> dict[tuple[int, ...], list[Fraction]]:
         go((*path, 0), fresh * chance, [share * turn for share, turn in zip(shares, left, strict=True)])
         go((*path, 1), fresh * (1 - chance), [share * (1 - turn) for share, turn in zip(shares, left, strict=True)])
 
-    grown.everything()
+    list(every_leaf(grown))
     go((), Fraction(1), [Fraction(1)] * len(raw))
     return found
 
@@ -236,7 +245,7 @@ def test_a_large_epsilon_still_tells_small_cells_apart():
 
 def test_impossible_paths_are_refused():
     batch = random_batch(5, length=2, epsilon=2.5)
-    path = trees.tree(batch).everything()[0].path
+    path = next(every_leaf(trees.tree(batch))).path
     assert path
     for wrong in (path[:-1], (*path, 0), (2, *path[1:])):
         with pytest.raises(DataError):
@@ -298,7 +307,7 @@ def test_large_alphabets_keep_the_promise_and_read_back():
         assert (again.posterior == sent.posterior).all()
         assert (again.codes == sent.codes).all()
         assert max(sent.most, -sent.least) <= 6.0
-        assert math.exp(sent.least) - 1e-9 <= sent.lift(codes) <= math.exp(sent.most) + 1e-9
+        assert math.exp(sent.least) - 1e-9 <= lift_of(sent, codes) <= math.exp(sent.most) + 1e-9
         states = model.advance(sent.posterior)
         errors.append(costs.between(codes, sent.codes).mean())
     assert np.mean(errors) < 4.0
@@ -324,7 +333,7 @@ def test_the_same_batch_gives_the_same_tree_bit_for_bit():
     model, costs = random_walk(20, generator)
     for length, epsilon in ((4, 5.0), (7, 3.0)):
         batch = Batch(model, model.initial, length, epsilon, costs)
-        first, second = (inspect.unwrap(trees.tree)(batch).everything() for _ in range(2))
+        first, second = (list(every_leaf(inspect.unwrap(trees.tree)(batch))) for _ in range(2))
         assert [leaf.path for leaf in first] == [leaf.path for leaf in second]
         assert [leaf.chance for leaf in first] == [leaf.chance for leaf in second]
         assert all((a.box[t] == b.box[t]).all() for a, b in zip(first, second, strict=True) for t in a.box)

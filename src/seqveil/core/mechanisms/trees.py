@@ -26,7 +26,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 
@@ -57,7 +56,6 @@ class Node:
     behind: list[Floats]  # b_t of the last positions, as far as known, the last position first
     asked: int = 0  # position of the last question
     sample: Sample | None = None  # batches drawn from the box with the public seed
-    latest: tuple[int, Floats] | None = None  # the symbol distribution last asked for
 
     @classmethod
     def root(cls, batch: Batch) -> Node:
@@ -81,12 +79,10 @@ class Node:
 
     def symbol_distribution(self, position: int) -> Floats:
         """E[f; symbol]: (n,)."""
-        if self.latest is None or self.latest[0] != position:
-            model, found = self.batch.model, self.forward(position) * self.backward(position)
-            if model.size != model.n:
-                found = np.bincount(model.newest, found, model.n).astype(np.float64, copy=False)
-            self.latest = position, found
-        return self.latest[1]
+        model, found = self.batch.model, self.forward(position) * self.backward(position)
+        if model.size == model.n:
+            return found
+        return np.bincount(model.newest, found, model.n).astype(np.float64, copy=False)
 
     def symbol_distributions(self) -> Floats:
         """E[f; symbol] at every position: (w, n)."""
@@ -116,8 +112,10 @@ class Tree:
     batch: Batch
     disclosed: int  # λ out of 2**62
     search: Search
-    nodes: dict[tuple[int, ...], tuple[Node, Split | None]] = field(default_factory=dict)
-    leaves: dict[tuple[int, ...], TreeRelease] = field(default_factory=dict)
+    root: Node
+    grown: dict[tuple[int, ...], Node] = field(default_factory=dict)
+    questions: dict[tuple[int, ...], Split | None] = field(default_factory=dict)
+    releases: dict[tuple[int, ...], TreeRelease] = field(default_factory=dict)
 
     def draw(self, codes: Ints, randomness: Randomness) -> TreeRelease:
         """Release a batch: exact integer randomness, one for disclosed or fresh and one a question."""
@@ -132,45 +130,25 @@ class Tree:
 
     def read(self, path: tuple[int, ...]) -> TreeRelease:
         """What `draw` returned, from the path alone."""
-        if any(side not in (0, 1) for side in path):
-            raise DataError("expected a path of zeros and ones; the record is damaged or of another mechanism")
-
-        def decide(level: int, split: Split) -> int:
-            """The side that the path took."""
-            if level >= len(path):
-                raise DataError(f"a path of {len(path)} steps ends inside the tree; model, ε or history must differ")
-            return int(path[level])
-
-        leaf = self.walk(decide)
-        if len(leaf.path) != len(path):
-            raise DataError(f"a path of {len(path)} steps leads past a leaf; model, ε or history must differ")
+        leaf = self.walk(lambda level, split: int(level < len(path) and path[level] == 1))
+        if leaf.path != path:
+            raise DataError(f"a path of {len(path)} steps leads to no leaf; model, ε or history must differ")
         return self._release(leaf)
 
     def walk(self, decide: Callable[[int, Split], int]) -> Node:
-        """The leaf reached when `decide` answers each question."""
-        node, split = self._at((), lambda: Node.root(self.batch))
-        while split is not None:
-            side = decide(len(node.path), split)
-            node, split = self._at((*node.path, side), partial(node.child, split, side))
-        return node
-
-    def everything(self) -> list[Node]:
-        """Every leaf."""
-        found, todo = [], [self._at((), lambda: Node.root(self.batch))]
-        while todo:
-            node, split = todo.pop()
+        """The leaf reached when `decide` answers each question; what was not known before is grown."""
+        node = self.root
+        while True:
+            if node.path not in self.questions:
+                self.questions[node.path] = self._question(node)
+            split = self.questions[node.path]
             if split is None:
-                found.append(node)
-                continue
-            todo += [self._at((*node.path, side), partial(node.child, split, side)) for side in (1, 0)]
-        return found
-
-    def _at(self, path: tuple[int, ...], grow: Callable[[], Node]) -> tuple[Node, Split | None]:
-        """The node at a path, grown where it is not known, and its question (None: a leaf)."""
-        if path not in self.nodes:
-            node = grow()
-            self.nodes[path] = node, self._question(node)
-        return self.nodes[path]
+                return node
+            side = decide(len(node.path), split)
+            path = (*node.path, side)
+            if path not in self.grown:
+                self.grown[path] = node.child(split, side)
+            node = self.grown[path]
 
     def _question(self, node: Node) -> Split | None:
         """The next question at a node, or None where it is a leaf. Public: no randomness, no raw symbol."""
@@ -197,12 +175,12 @@ class Tree:
 
     def _release(self, leaf: Node) -> TreeRelease:
         """Everything that follows from the leaf, exactly; kept with the tree."""
-        if leaf.path in self.leaves:
-            return self.leaves[leaf.path]
+        if leaf.path in self.releases:
+            return self.releases[leaf.path]
         batch, (disclosed, rest), end = self.batch, self.shares, self.batch.length - 1
         fresh, last = rest * leaf.chance, leaf.forward(end)
         marginal = fresh + disclosed * float(last.sum())
-        posterior = fresh * self._at((), lambda: Node.root(batch))[0].forward(end) + disclosed * last
+        posterior = fresh * self.root.forward(end) + disclosed * last
         least = most = 0.0
         if leaf.path:
             inside = [math.prod(float(pick(weights)) for weights in leaf.box.values()) for pick in (np.min, np.max)]
@@ -212,7 +190,7 @@ class Tree:
         posterior /= posterior.sum()
         codes, box = batch.distortion.best_guess(self.released(leaf)), leaf.box
         sent = TreeRelease(batch, leaf.path, codes, posterior, least, most, disclosed, fresh, marginal, box)
-        self.leaves[leaf.path] = sent
+        self.releases[leaf.path] = sent
         return sent
 
     def released(self, leaf: Node) -> Floats:
@@ -227,8 +205,8 @@ def tree(batch: Batch) -> Tree:
     aim = usable(batch.epsilon, batch.model.size * batch.length, power=1)
     kappa, fresh = 1.0 / (1.0 + math.exp(aim)), math.exp(-aim)
     disclosed = DENOMINATOR - math.ceil(fresh * DENOMINATOR)
-    before = Node.root(batch).symbol_distributions()
-    return Tree(batch, disclosed, Search(batch, before, kappa * ROOM, 1.0 - fresh))
+    root = Node.root(batch)
+    return Tree(batch, disclosed, Search(batch, root.symbol_distributions(), kappa * ROOM, 1.0 - fresh), root)
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,11 +217,6 @@ class TreeRelease(Sent):
     fresh: float  # (1-λ) q_y
     marginal: float  # p(y): how likely this release was before it was made
     box: Box
-
-    def lift(self, codes: Ints) -> float:
-        """a(y|o)/p(y) for any batch o."""
-        inside = math.prod(float(weights[codes[position]]) for position, weights in self.box.items())
-        return (self.fresh + self.disclosed * inside) / self.marginal
 
     def smooth(self, later: Floats) -> tuple[Floats, Floats]:
         """Distributions of the w symbols and the likelihood of the first state; see `Sent.smooth`."""
