@@ -43,7 +43,7 @@ from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, slack
 from seqveil.core.leakage import Leakages, larger_side, weight_range
 from seqveil.core.mechanisms.base import Asked
-from seqveil.core.mechanisms.closed_form import ONE, Row, pick, room_for, table
+from seqveil.core.mechanisms.closed_form import ONE, Row, pick, room_for, table, weigh, write_column
 from seqveil.core.mechanisms.neighbours import line, near_table
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import SeededRandomness
@@ -403,7 +403,7 @@ def ask(
     rows, entries, plan = room_for(len(beliefs[0]), width)
     (labels, base, classes, masses), (owners, places, extras, known) = rows, entries
     top, after, share, filling, borders, marginal = plan
-    mean, high, hats, of_row = reals(width), wholes(width), wholes(width), wholes(len(masses))
+    mean, high, hats, of_row = reals(width), reals(width), wholes(width), wholes(len(masses))
     for user in range(len(beliefs)):
         belief, column, weight, number = beliefs[user], wide[user][0], weights[user], numbers[user]
         cap, first = max(caps[user], LEAST) * (1.0 + MARGIN), float(EIGHTHS - asks[user]) / EIGHTHS
@@ -418,7 +418,8 @@ def ask(
                     belief, (number[0], 1.0 - number[0], cap, 0.0, first), labels, base, classes, masses, owners,
                     places, extras, known, top, after, share, filling, borders, marginal,
                 )  # fmt: skip
-            fake_weights(made, everything, base, masses, owners, places, extras, mean, high, hats)
+            weigh(made, everything, base, masses, owners, places, extras, mean, high)
+            fake_weights(everything, mean, hats)
             fine = kept(ratios[user], skews[user], everything, number, mean, high, hats)
             cap *= 2.0
         label = 0
@@ -436,31 +437,17 @@ def ask(
                 label += 1
         impossible[user] = label == width or hats[label] == 0
         if not impossible[user]:
-            codes[user], weight[2] = labels[label], hats[label]
-            for row in range(owners[made - 1] + 1):
-                of_row[row] = base[label]
-            for entry in range(made):
-                of_row[owners[entry]] += extras[entry] if places[entry] == label else 0
-            for x in range(len(belief)):
-                column[x] = of_row[classes[x]]
-                weight[0], weight[1] = min(weight[0], column[x]), max(weight[1] if x > 0 else 0, column[x])
+            codes[user], weight[1], weight[2] = labels[label], 0, hats[label]
+            write_column(label, made, base, classes, owners, places, extras, of_row, column)
+            for x in range(len(column)):
+                weight[0], weight[1] = min(weight[0], column[x]), max(weight[1], column[x])
 
 
 @compiled
-def fake_weights(
-    made: int, everything: float, base: Row, masses: Row, owners: Row, places: Row, extras: Row, mean: Row, high: Row,
-    hats: Row,
-) -> None:  # fmt: skip
-    """Fill in for each label its expected and largest weight, and the weight of its fake draw; these sum to 2**62."""
-    width = len(mean)
-    for k in range(width):
-        mean[k], high[k] = everything * float(base[k]), base[k]
-    for entry in range(made):
-        k = places[entry]
-        high[k] = max(high[k], base[k] + extras[entry])
-        mean[k] += masses[owners[entry]] * float(extras[entry])
+def fake_weights(everything: float, mean: Row, hats: Row) -> None:
+    """Fill in for each label the weight of its fake draw; these sum to 2**62."""
     left, best = DENOMINATOR, 0
-    for k in range(width):
+    for k in range(len(mean)):
         hats[k] = int(mean[k] / everything)
         left -= hats[k]
         if mean[k] > mean[best]:
@@ -473,10 +460,10 @@ def kept(ratio: float, skew: float, everything: float, number: Row, mean: Row, h
     """Whether each label that may be drawn keeps both bounds of the block, and is not too rare for its weight."""
     named = 1.0 - number[0]
     for k in range(len(mean)):
-        if high[k] > 0:
+        if high[k] > 0.0:
             expected = mean[k] / everything
             guess = number[0] * (skew * (float(hats[k]) / expected) if expected > 0.0 else 0.0)
-            most = named * (float(high[k]) / (ratio * expected)) if expected > 0.0 else ONE
+            most = named * (high[k] / (ratio * expected)) if expected > 0.0 else ONE
             bounded = guess + most <= number[2] * (guess + named) and guess >= number[3] * (guess + named)
             if not (bounded and expected >= 0.5 * LEAST * ONE):
                 return False

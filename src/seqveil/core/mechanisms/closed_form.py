@@ -242,21 +242,25 @@ def fill(
 
 
 @compiled
-def inside_bounds(
-    made: int, everything: float, bounds: Bounds, base: Row, masses: Row, owners: Row, places: Row, extras: Row,
-    mean: Row, high: Row,
-) -> bool:  # fmt: skip
-    """Whether the very integers keep the promise with a margin: each lift, and the ratio of each two weights.
-
-    The least weight of a label is its base, or more.
-    """
-    ceiling, floor, ratio = bounds
+def weigh(
+    made: int, everything: float, base: Row, masses: Row, owners: Row, places: Row, extras: Row, mean: Row, high: Row
+) -> None:
+    """Fill in for each label its expected weight, times the whole belief, and its largest weight."""
     for k in range(len(base)):
         high[k], mean[k] = float(base[k]), everything * float(base[k])
     for entry in range(made):
         k = places[entry]
         high[k] = max(high[k], float(base[k] + extras[entry]))
         mean[k] += masses[owners[entry]] * float(extras[entry])
+
+
+@compiled
+def inside_bounds(bounds: Bounds, base: Row, mean: Row, high: Row) -> bool:
+    """Whether the very integers keep the promise with a margin: each lift, and the ratio of each two weights.
+
+    The least weight of a label is its base, or more.
+    """
+    ceiling, floor, ratio = bounds
     for k in range(len(base)):
         least = float(base[k])
         kept = high[k] <= ceiling * mean[k] and least >= floor * mean[k] and high[k] <= ratio * least
@@ -303,12 +307,13 @@ def draw(
     top, after, share, filling, borders, marginal = plan
     mean, high, of_row = reals(width), reals(width), wholes(len(masses))
     for user in range(len(beliefs)):
-        belief, column, drawn = beliefs[user], found[user], 0
+        belief, drawn = beliefs[user], 0
         made, everything, _ = table(  # a tuple of them would have its references counted for each user
             belief, numbers, labels, base, classes, masses, owners, places, extras, known,
             top, after, share, filling, borders, marginal,
         )  # fmt: skip
-        if not inside_bounds(made, everything, bounds, base, masses, owners, places, extras, mean, high):
+        weigh(made, everything, base, masses, owners, places, extras, mean, high)
+        if not inside_bounds(bounds, base, mean, high):
             state[user] = LEFT
             continue
         if len(given):
@@ -319,12 +324,7 @@ def draw(
         state[user] = IMPOSSIBLE
         if drawn < width and base[drawn] > 0:
             codes[user], state[user] = labels[drawn], DONE
-            for row in range(owners[made - 1] + 1):
-                of_row[row] = base[drawn]
-            for entry in range(made):
-                of_row[owners[entry]] += extras[entry] if places[entry] == drawn else 0
-            for x in range(len(belief)):
-                column[x] = of_row[classes[x]]
+            write_column(drawn, made, base, classes, owners, places, extras, of_row, found[user])
 
 
 @compiled
@@ -340,6 +340,19 @@ def pick(row: int, uniform: int, made: int, base: Row, owners: Row, places: Row,
         uniform -= base[drawn]
         drawn += 1
     return drawn
+
+
+@compiled
+def write_column(
+    label: int, made: int, base: Row, classes: Row, owners: Row, places: Row, extras: Row, of_row: Row, column: Row
+) -> None:
+    """Write out the weight that each symbol puts on a label."""
+    for row in range(owners[made - 1] + 1):
+        of_row[row] = base[label]
+    for entry in range(made):
+        of_row[owners[entry]] += extras[entry] if places[entry] == label else 0
+    for x in range(len(column)):
+        column[x] = of_row[classes[x]]
 
 
 def fits(n: int, epsilon: float) -> bool:
