@@ -211,15 +211,16 @@ def _run_highs(weight: Floats, cost: Floats, kappa: float) -> tuple[Floats, Floa
     """Variables I(y|x) and p(y); rows: I(y|x) ≤ p(y)/κ, Σ_y I(y|x) = 1 (their duals are the prices), Σ_x β I = p."""
     from scipy import sparse
 
-    (n, m), ones = cost.shape, np.ones
-    each, label = sparse.eye_array(n * m), sparse.eye_array(m)
-    capped = sparse.hstack([each, sparse.kron(ones((n, 1)), label * (-1.0 / kappa))])
-    summed = sparse.hstack([sparse.kron(sparse.eye_array(n), ones((1, m))), sparse.csc_array((n, m))])
-    shared = sparse.hstack([sparse.kron(weight[None], label), -label])
-    upper = np.concatenate((np.zeros(n * m), ones(n), np.zeros(m)))
+    n, m = cost.shape
+    cell, label, ones = np.arange(n * m), np.arange(m), np.ones(n * m)
+    x, y = np.divmod(cell, m)
+    upper = np.concatenate((np.zeros(n * m), np.ones(n), np.zeros(m)))
     program = Program(np.concatenate((np.full(n * m, -np.inf), upper[n * m :])), upper)
+    places = np.concatenate((cell, n * m + x, n * m + n + y, cell, n * m + n + label))
+    columns = np.concatenate((cell, cell, cell, n * m + y, n * m + label))
+    values = np.concatenate((ones, ones, weight[x], -ones / kappa, -np.ones(m)))
     costs = np.concatenate(((weight[:, None] * cost).ravel(), np.zeros(m)))
-    program.add(costs, sparse.vstack([capped, summed, shared], format="csc"))
+    program.add(costs, sparse.csc_array((values, (places, columns))))
     found, duals = program.run()
     return found[: n * m].reshape(n, m), duals[n * m : n * m + n]
 

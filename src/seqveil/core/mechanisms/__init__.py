@@ -26,6 +26,7 @@ from seqveil.core.mechanisms.base import (
     instantaneous,
     names,
     register,
+    rules_kept,
 )
 
 _TRUSTS = "model for ε-SIP; nothing for 2ε-LDP"
@@ -87,7 +88,7 @@ in_blocks = Mechanism(
 auto = _sound_batches(
     name="auto",
     summary="batch_lp where the possible batches are few, else tree",
-    rule=lambda batch: choose(batch).rule(batch),
+    rule=rules_kept(lambda batch: choose(batch).rule(batch)),
     largest=trees.LARGEST_BATCH,
 )
 tree = _sound_batches(

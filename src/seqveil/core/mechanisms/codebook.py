@@ -12,7 +12,6 @@ from functools import cached_property
 import numpy as np
 
 from seqveil.core import programs
-from seqveil.core.bulk import row_entries
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, Kernels, usable
 from seqveil.core.mechanisms.base import Batch, Sent, rules_kept
@@ -167,24 +166,16 @@ def support(batch: Batch, at_most: int) -> Support:
 
 def _next_states(model: MarkovModel, last: Ints, at_most: int, batch: Batch) -> tuple[Ints, Ints, Floats]:
     """Every step out of each of the states `last`: index of the walk it continues, next state, probability."""
-    chain = model.chain
-    going = int((chain.indptr[last + 1] - chain.indptr[last]).sum())
-    restart = np.flatnonzero(model.base > 0)
-    restarting = np.flatnonzero(model.backoff[last] > 0)
-    _check_size(0, going + restart.size * restarting.size, at_most, batch)
-    counts, entry = row_entries(chain.indptr, last)
-    parent = np.repeat(np.arange(len(last)), counts)
-    state, chance = chain.indices[entry].astype(np.int64), chain.data[entry]
-    if restarting.size:
-        again, anew = np.repeat(restarting, restart.size), np.tile(restart, restarting.size)
-        own = model.answers[last[again]] == model.base_answer[anew]
-        again, anew = again[own], anew[own]
-        parent = np.concatenate((parent, again))
-        state = np.concatenate((state, model.base_state[anew]))
-        chance = np.concatenate((chance, model.backoff[last[again]] * model.base[anew]))
-    steps, group = np.unique(parent * model.size + state, return_inverse=True)
-    total = np.bincount(group.reshape(-1), chance, len(steps)).astype(np.float64)
-    return steps // model.size, steps % model.size, total
+    from scipy import sparse
+
+    direct, again = np.diff(model.chain.indptr)[last].sum(), np.count_nonzero(model.backoff[last])
+    _check_size(0, int(direct + again * np.count_nonzero(model.base)), at_most, batch)
+    walks, answers = np.arange(last.size), model.restart_rows
+    base = sparse.csr_array((model.base, (model.base_answer, model.base_state)), (answers, model.size))
+    leaving = sparse.csr_array((model.backoff[last], (walks, model.answers[last])), (last.size, answers))
+    steps = sparse.csr_array(model.chain[last] + leaving @ base)
+    steps.sort_indices()
+    return np.repeat(walks, np.diff(steps.indptr)), steps.indices.astype(np.int64), steps.data
 
 
 def _check_size(batches: int, walks: int, at_most: int, batch: Batch) -> None:
