@@ -64,7 +64,6 @@ PATHS = 128  # for each change at least
 GAIN = 1e-3  # of the cost, that a change must gain
 SMALL = 500  # steps of the chain up to which so much is simulated; of larger ones less in proportion
 SHORT = 40  # events of a block, likewise
-UNTHREADED = 250_000  # products of a matrix up to which BLAS keeps to one thread; others would wait busily
 OUTWARD = np.array([1.0, -1.0])  # for both sides of an account: up for the largest lifts, down for the least
 
 Mask = NDArray[np.bool_]
@@ -140,11 +139,9 @@ class BlockRule:
 
     def numbers(self, levels: Floats) -> Floats:
         """fake, κ, e^L and e^-L of each block: (B, 4)."""
-        if levels.size == 1:  # a session's
-            return self._level(levels.item())[1]
-        if levels.size and (levels == levels[0]).all():
-            return np.broadcast_to(self._level(levels[0].item())[1], (levels.size, 4))
-        return np.concatenate([np.zeros((0, 4)), *(self._level(each)[1] for each in levels.tolist())])
+        known = levels[:1] if (levels == levels[:1]).all() else levels
+        found = np.concatenate([np.zeros((0, 4)), *(self._level(each)[1] for each in known.tolist())])
+        return np.broadcast_to(found, (levels.size, 4))
 
     def bits(self, levels: Floats, thrown: Ints) -> Mask:
         """Whether the hidden bit of each block is real, by one draw each."""
@@ -166,7 +163,8 @@ class Blocks(ByUser):
     levels: Floats  # (B,) L
     places: Ints  # (B,) events so far
     numbers: Ints  # (B,) blocks before it
-    filters: Floats  # (B, 2, S) the belief given the path, and the first belief moved on freely
+    given: Floats  # (B, S) the belief given the path
+    free: Floats  # (B, S) the first belief moved on freely
     ratios: Floats  # (B,) ρ = q/F
     skews: Floats  # (B,) Π ŝ/q
     before: Leakages  # the account when it began
@@ -178,14 +176,13 @@ class Blocks(ByUser):
         nothing, whole = np.zeros(users), (np.zeros(users, np.int64), np.zeros(users, np.int64))
         states, account = filtering.start(rule.model, users), Leakages.start(rule.model, users)
         ones, inside = (np.ones(users), np.ones(users)), _fresh(rule, users)
-        return cls(nothing, *whole, np.stack([states, states], axis=1), *ones, account, inside)
+        return cls(nothing, *whole, states, states.copy(), *ones, account, inside)
 
     def begin(self, rule: BlockRule, who: Mask, levels: Floats, states: Floats, account: Leakages) -> Blocks:
         """A block begins for some users, with the belief and the account that they have now."""
         users, before = len(who), account.where(who, account)  # which nobody else writes to
         ones, zeros = (np.ones(users), np.ones(users)), np.zeros(users, np.int64)
-        both = np.stack([states, states], axis=1)
-        begun = Blocks(levels, zeros, self.numbers, both, *ones, before, _fresh(rule, users))
+        begun = Blocks(levels, zeros, self.numbers, states.copy(), states.copy(), *ones, before, _fresh(rule, users))
         return begun if who.all() else begun.where(who, self)
 
     def end(self, who: Mask) -> Blocks:
@@ -198,16 +195,6 @@ class Blocks(ByUser):
             places=np.where(who, 0, self.places),
             numbers=self.numbers + who,
         )
-
-    @property
-    def given(self) -> Floats:
-        """The belief given the path: (B, S)."""
-        return self.filters[:, 0]
-
-    @property
-    def free(self) -> Floats:
-        """The first belief moved on freely: (B, S)."""
-        return self.filters[:, 1]
 
     @property
     def running(self) -> Mask:
@@ -225,20 +212,15 @@ class Disclosed:
     """What an event of B blocks made public."""
 
     codes: Ints  # (B,)
-    wide: Ints  # (B, 2, n) f(released | x) · 2**62, and 2**62 for the filter that moves on freely
+    columns: Ints  # (B, n) f(released | x) · 2**62
     weights: Ints  # (B, 3) the least and the largest f(released | x), and the weight of the fake draw, over 2**62
     impossible: Mask  # (B,) which releases given cannot have been made
 
     @classmethod
     def nothing(cls, users: int, n: int) -> Disclosed:
         """Events of which nothing was disclosed."""
-        wide, weights = np.full((users, 2, n), DENOMINATOR, np.int64), np.full((users, 3), DENOMINATOR, np.int64)
-        return cls(np.full(users, UNSAID, np.int64), wide, weights, np.zeros(users, bool))
-
-    @property
-    def columns(self) -> Ints:
-        """The weights of what was released, by symbol: (B, n)."""
-        return self.wide[:, 0]
+        columns, weights = (np.full((users, size), DENOMINATOR, np.int64) for size in (n, 3))
+        return cls(np.full(users, UNSAID, np.int64), columns, weights, np.zeros(users, bool))
 
     @property
     def drawn(self) -> Ints:
@@ -269,11 +251,11 @@ def release(
         hidden = (codes,) * 3 if real is None else (real.astype(np.int64), asked.truths, asked.randomness)
         known = (numbers, caps, asks, blocks.ratios, blocks.skews, *hidden)
         beliefs = filtering.symbols(rule.model, blocks.given[rows])
-        filled = codes[rows], made.wide[rows], made.weights[rows], made.impossible[rows]
+        filled = codes[rows], made.columns[rows], made.weights[rows], made.impossible[rows]
         here = beliefs, *(each[rows] for each in known), given[rows] if given.size else given
         row_by_row(ask, (rule.width, *rule.places), here, filled)
         if rows is some:
-            codes[rows], made.wide[rows], made.weights[rows], made.impossible[rows] = filled
+            codes[rows], made.columns[rows], made.weights[rows], made.impossible[rows] = filled
     rest = (codes == UNSAID).nonzero()[0]
     if rest.size and not tried:
         codes[rest] = rule.distortion.best_guess(filtering.symbols(rule.model, states[rest]))
@@ -297,14 +279,14 @@ def after(rule: BlockRule, blocks: Blocks, made: Disclosed, account: Leakages) -
 def follow(rule: BlockRule, blocks: Blocks, made: Disclosed) -> tuple[Blocks, Floats]:
     """Blocks after an event, but for their account, and the marginal (B,) of what was released."""
     model, silent, ratios, skews = rule.model, made.silent, blocks.ratios, blocks.skews
-    ahead, marginal = filtering.move(model, blocks.filters.reshape(-1, model.size), made.wide.reshape(-1, model.n))
-    filters, marginal = ahead.reshape(blocks.filters.shape), marginal[::2]
+    given, marginal = filtering.move(model, blocks.given, made.columns)
+    free, _ = filtering.move(model, blocks.free, np.ones(made.columns.shape))
     said = silent.size - np.count_nonzero(silent)
     if said:
         ratios, skews = ratios * (marginal / made.weights[:, 1]), skews * (made.drawn / marginal)
     if 0 < said < silent.size:  # each user as if alone: nothing disclosed is nothing charged, not even for rounding
         ratios, skews = np.where(silent, blocks.ratios, ratios), np.where(silent, blocks.skews, skews)
-    return replace(blocks, places=blocks.places + 1, filters=filters, ratios=ratios, skews=skews), marginal
+    return replace(blocks, places=blocks.places + 1, given=given, free=free, ratios=ratios, skews=skews), marginal
 
 
 def posterior(rule: BlockRule, blocks: Blocks, made: Disclosed) -> Floats:
@@ -391,21 +373,21 @@ def _joined(rule: BlockRule, blocks: Blocks) -> Leakages:
 @compiled
 def ask(
     width: int, points: Row, ranks: Row, beliefs: Any, numbers: Any, caps: Row, asks: Row, ratios: Row, skews: Row,
-    real: Row, truths: Row, randomness: Row, given: Row, codes: Row, wide: Any, weights: Any, impossible: Row,
+    real: Row, truths: Row, randomness: Row, given: Row, codes: Row, columns: Any, weights: Any, impossible: Row,
 ) -> None:  # fmt: skip
     """Make each user's cells, check them, and draw from them; or find the column of the release given.
 
     The cells are those of the closed form, or neighbours where symbols have `points`.
 
     A cap that leaves a label too rare for its weight, or outside of a bound, is raised until none is. Where nothing can
-    be said, what stands in `codes`, `wide` and `weights` is left.
+    be said, what stands in `codes`, `columns` and `weights` is left.
     """
     rows, entries, plan = room_for(len(beliefs[0]), width)
     (labels, base, classes, masses), (owners, places, extras, known) = rows, entries
     top, after, share, filling, borders, marginal = plan
     mean, high, hats, of_row = reals(width), reals(width), wholes(width), wholes(len(masses))
     for user in range(len(beliefs)):
-        belief, column, weight, number = beliefs[user], wide[user][0], weights[user], numbers[user]
+        belief, column, weight, number = beliefs[user], columns[user], weights[user], numbers[user]
         cap, first = max(caps[user], LEAST) * (1.0 + MARGIN), float(EIGHTHS - asks[user]) / EIGHTHS
         made, fine = 0, False
         while not fine and cap < 1.0:
@@ -556,8 +538,7 @@ def _expected(rule: BlockRule, blocks: Blocks, made: Disclosed) -> Floats:
     if rule.model.n > WHOLE:
         codes = np.where(made.codes == UNSAID, costs.best_guess(beliefs), made.codes)
         return (beliefs * costs.between(np.arange(rule.model.n)[None, :], codes[:, None])).sum(1)
-    table = costs.matrix(rule.model.n)
-    found, rows = np.einsum("bx,bx->b", beliefs, table.T[made.codes]), np.flatnonzero(made.codes == UNSAID)
-    for part in np.array_split(rows, 1 + rows.size * table.size // UNTHREADED):
-        found[part] = (beliefs[part] @ table).min(1, initial=np.inf)
+    table, unsaid = costs.matrix(rule.model.n), made.codes == UNSAID
+    found = np.einsum("bx,bx->b", beliefs, table.T[made.codes])
+    found[unsaid] = (beliefs[unsaid] @ table).min(1, initial=np.inf)
     return found
