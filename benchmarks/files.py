@@ -1,6 +1,6 @@
 """Files of real sizes: release, audit and decode beside each other and beside the bare sparse products, and batches.
 
-All figures are processor time of one core (set OMP_NUM_THREADS=1 and SEQVEIL_THREADS=1), and ratios come from one run,
+All figures are processor time of one core (`taskset -c 0`), and ratios come from one run,
 so that a busy machine moves both sides alike.
 """
 

@@ -7,7 +7,7 @@ the same numbers to the last bit.
 
 numba comes with `pip install -e '.[fast]'`. Compiled code is loaded once a process has made enough releases to be worth
 it, or at `load()`: half a second, and some more the first time on a machine. `SEQVEIL_COMPILED=0` in the environment
-keeps to plain Python; `SEQVEIL_THREADS` sets how many threads there may be, by default one for each core.
+keeps to plain Python.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ NARROW = 128  # numbers up to which a row counts as one; a wider one is as much 
 BLOCK = 64  # compiled code takes rows in blocks of so many
 LISTED = 1 << 20  # numbers made into lists at a time, about
 
+ANY = 1 << 62  # no limit
+
+Ints = NDArray[np.int64]
 Source = TypeVar("Source")
 Found = TypeVar("Found")
 
@@ -83,27 +86,24 @@ def row_by_row(function: Any, numbers: Sequence[Any], given: Sequence[Any], fill
 
     Compiled code gets arrays, in parts for threads; plain Python gets lists. An empty array stays empty.
     """
-    rows, width = len(filled[0]), given[0][0].size
+    rows = len(filled[0])
     code = form(function, rows)
 
     def some(part: slice) -> None:
-        """Run one part: compiled code fills the arrays in place, plain code fills lists that are copied back."""
-        here, made = [np.ascontiguousarray(array[part]) for array in given], [array[part] for array in filled]
-        if code is not function:
-            code(*numbers, *here, *made)
-            return
-        lists = [array.tolist() for array in made]
-        shared = [each.tolist() if isinstance(each, np.ndarray) else each for each in numbers]
-        function(*shared, *(array.tolist() for array in here), *lists)
-        for array, values in zip(made, lists, strict=True):
-            array[:] = values
+        """Have compiled code fill one part of the arrays in place."""
+        here = [np.ascontiguousarray(array[part]) for array in given]
+        code(*numbers, *here, *(array[part] for array in filled))
 
     if code is not function:
-        in_parts(rows, some, width)
+        in_parts(rows, some, given[0][0].size)
         return
+    shared = [each.tolist() if isinstance(each, np.ndarray) else each for each in numbers]
     step = max(1, LISTED // sum(array[:1].size for array in (*given, *filled)))
     for at in range(0, rows, step):
-        some(slice(at, at + step))
+        here, made = ([array[at : at + step].tolist() for array in arrays] for arrays in (given, filled))
+        function(*shared, *here, *made)
+        for array, values in zip(filled, made, strict=True):
+            array[at : at + step] = values
 
 
 def _take_steps() -> None:
@@ -185,10 +185,7 @@ def took_step(rows: int) -> None:
 
 @cache
 def threads() -> int:
-    """How many threads bulk work may use."""
-    asked = os.environ.get("SEQVEIL_THREADS", "")
-    if asked.isdecimal() and int(asked) > 0:
-        return int(asked)
+    """How many threads bulk work may use: one for each core that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -218,11 +215,6 @@ def _pool() -> ThreadPoolExecutor:
 
 if hasattr(os, "register_at_fork"):  # the threads of a pool do not come along into a forked process
     os.register_at_fork(after_in_child=_pool.cache_clear)
-
-
-ANY = 1 << 62  # no limit
-
-Ints = NDArray[np.int64]
 
 
 class ByUser:
