@@ -100,7 +100,7 @@ class Mechanism(Promise):
 
     def kernels(self, beliefs: Floats, epsilon: float, distortion: Distortion | None = None) -> Kernels:
         """One kernel for each row of `beliefs`, verified from its integers; ε too small to use gives the constant."""
-        costs = hamming() if distortion is None else distortion
+        costs = distortion or hamming()
         self.check_distortion(costs)
         if usable(epsilon, beliefs.shape[1]) == 0.0 or beliefs.shape[1] == 1:
             return constant(beliefs, costs)
@@ -289,15 +289,12 @@ def parts(distribution: Floats, total: Ints) -> Ints:
     return shares
 
 
-def truth_or_draw(disclosed: Ints, base: Ints, released_as: Ints | None = None) -> Kernels:
-    """Tell the truth with weight `disclosed` (B,), else draw by the weights `base` (B, n); together they sum to 2**62.
-
-    `released_as` (B, n) lets a symbol be released as another one.
-    """
+def truth_or_draw(disclosed: Ints, base: Ints) -> Kernels:
+    """Tell the truth with weight `disclosed` (B,), else draw by the weights `base` (B, n); all sum to 2**62."""
     users, n = base.shape
     outputs = np.broadcast_to(np.arange(n), (users, n))
     extra = np.broadcast_to(disclosed[:, None, None], (users, n, 1))
-    return Kernels(n, outputs, base, extra, (outputs if released_as is None else released_as)[:, :, None])
+    return Kernels(n, outputs, base, extra, outputs[:, :, None])
 
 
 def full_tables(weights: Ints) -> Kernels:

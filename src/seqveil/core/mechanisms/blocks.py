@@ -38,10 +38,10 @@ from numpy.typing import NDArray
 
 from seqveil.core import filtering
 from seqveil.core.bulk import ByUser, compiled, load, reals, row_by_row, wholes
-from seqveil.core.distortion import WHOLE, Distortion
+from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, slack
-from seqveil.core.leakage import Leakages, larger_side, weight_range
+from seqveil.core.leakage import Leakages, larger_side
 from seqveil.core.mechanisms.base import Asked
 from seqveil.core.mechanisms.closed_form import ONE, Row, pick, room_for, table, weigh, write_column
 from seqveil.core.mechanisms.neighbours import line, near_table
@@ -247,15 +247,13 @@ def release(
     caps = numbers[:, 1] / blocks.ratios
     some = ((asks > 0) & (caps < 1.0 - 1e-6) & blocks.running).nonzero()[0]
     if some.size:
-        rows: Any = slice(None) if some.size == len(states) else some
         hidden = (codes,) * 3 if real is None else (real.astype(np.int64), asked.truths, asked.randomness)
         known = (numbers, caps, asks, blocks.ratios, blocks.skews, *hidden)
-        beliefs = filtering.symbols(rule.model, blocks.given[rows])
-        filled = codes[rows], made.columns[rows], made.weights[rows], made.impossible[rows]
-        here = beliefs, *(each[rows] for each in known), given[rows] if given.size else given
+        beliefs = filtering.symbols(rule.model, blocks.given[some])
+        filled = codes[some], made.columns[some], made.weights[some], made.impossible[some]
+        here = beliefs, *(each[some] for each in known), given[some] if given.size else given
         row_by_row(ask, (rule.width, *rule.places), here, filled)
-        if rows is some:
-            codes[rows], made.columns[rows], made.weights[rows], made.impossible[rows] = filled
+        codes[some], made.columns[some], made.weights[some], made.impossible[some] = filled
     rest = (codes == UNSAID).nonzero()[0]
     if rest.size and not tried:
         codes[rest] = rule.distortion.best_guess(filtering.symbols(rule.model, states[rest]))
@@ -278,14 +276,11 @@ def after(rule: BlockRule, blocks: Blocks, made: Disclosed, account: Leakages) -
 
 def follow(rule: BlockRule, blocks: Blocks, made: Disclosed) -> tuple[Blocks, Floats]:
     """Blocks after an event, but for their account, and the marginal (B,) of what was released."""
-    model, silent, ratios, skews = rule.model, made.silent, blocks.ratios, blocks.skews
-    given, marginal = filtering.move(model, blocks.given, made.columns)
-    free, _ = filtering.move(model, blocks.free, np.ones(made.columns.shape))
-    said = silent.size - np.count_nonzero(silent)
-    if said:
-        ratios, skews = ratios * (marginal / made.weights[:, 1]), skews * (made.drawn / marginal)
-    if 0 < said < silent.size:  # each user as if alone: nothing disclosed is nothing charged, not even for rounding
-        ratios, skews = np.where(silent, blocks.ratios, ratios), np.where(silent, blocks.skews, skews)
+    given, marginal = filtering.move(rule.model, blocks.given, made.columns)
+    free, _ = filtering.move(rule.model, blocks.free, np.ones(made.columns.shape))
+    said = ~made.silent  # nothing disclosed is nothing charged, not even for rounding
+    ratios = blocks.ratios * np.where(said, marginal / made.weights[:, 1], 1.0)
+    skews = blocks.skews * np.where(said, made.drawn / marginal, 1.0)
     return replace(blocks, places=blocks.places + 1, given=given, free=free, ratios=ratios, skews=skews), marginal
 
 
@@ -308,23 +303,12 @@ def _fake(rule: BlockRule, blocks: Blocks) -> Floats:
 
 def _charged(rule: BlockRule, blocks: Blocks, made: Disclosed, marginal: Floats) -> Leakages:
     """The extremes of log f/q after an event; a weight of 0 rules nothing out, as the bit may be fake."""
-    silent, shape = made.silent, (len(marginal), rule.entries)
-    quiet = np.count_nonzero(silent)
-    if quiet == silent.size and rule.model.full_support:
+    if made.silent.all() and rule.model.full_support:
         return blocks.inside
     flat = blocks.inside.mapped(lambda side: side.reshape(-1, *side.shape[2:]))
-    charged = skipped = flat.skip(rule.model) if quiet else flat
-    if quiet < silent.size:
-        weights, (low, high) = made.columns, np.maximum(made.weights[:, :2].T, NEVER)
-        if not rule.model.full_support:
-            weights = np.maximum(made.columns, NEVER)
-            low, high = weight_range(weights, filtering.possible(rule.model, blocks.free))  # the path rules nothing out
-        each: tuple[Any, ...] = (weights, marginal, low, high)
-        if rule.entries > 1:
-            each = tuple(np.repeat(part, rule.entries, 0) for part in each)
-        charged = flat.charge(rule.model, *each)
-        charged = skipped.where(np.repeat(silent, rule.entries), charged) if quiet else charged
-    return charged.mapped(lambda side: side.reshape(*shape, *side.shape[1:]))
+    weights: tuple[Any, ...] = (np.maximum(made.columns, NEVER), marginal, *np.maximum(made.weights[:, :2].T, NEVER))
+    charged = flat.charge(rule.model, *(np.repeat(each, rule.entries, 0) for each in weights))
+    return charged.mapped(lambda side: side.reshape(len(marginal), rule.entries, *side.shape[1:]))
 
 
 def _fresh(rule: BlockRule, users: int) -> Leakages:
@@ -531,14 +515,7 @@ def _expected(rule: BlockRule, blocks: Blocks, made: Disclosed) -> Floats:
 
     All rows at once: the last digits depend on who else is there, which rounding takes away again.
     """
-    beliefs, costs = posterior(rule, blocks, made), rule.distortion
-    if costs.is_hamming:
-        said = beliefs[np.arange(len(beliefs)), made.codes]
-        return 1.0 - np.where(made.codes == UNSAID, beliefs.max(1), said)
-    if rule.model.n > WHOLE:
-        codes = np.where(made.codes == UNSAID, costs.best_guess(beliefs), made.codes)
-        return (beliefs * costs.between(np.arange(rule.model.n)[None, :], codes[:, None])).sum(1)
-    table, unsaid = costs.matrix(rule.model.n), made.codes == UNSAID
-    found = np.einsum("bx,bx->b", beliefs, table.T[made.codes])
-    found[unsaid] = (beliefs[unsaid] @ table).min(1, initial=np.inf)
-    return found
+    beliefs, codes = posterior(rule, blocks, made), made.codes.copy()
+    unsaid = codes == UNSAID
+    codes[unsaid] = rule.distortion.best_guess(beliefs[unsaid])
+    return (beliefs * rule.distortion.between(np.arange(rule.model.n)[None, :], codes[:, None])).sum(1)
