@@ -245,7 +245,7 @@ def fill(
 def weigh(
     made: int, everything: float, base: Row, masses: Row, owners: Row, places: Row, extras: Row, mean: Row, high: Row
 ) -> None:
-    """Fill in for each label its expected weight, times the whole belief, and its largest weight."""
+    """Fill in each label's expected weight, times the whole belief, and its largest one."""
     for k in range(len(base)):
         high[k], mean[k] = float(base[k]), everything * float(base[k])
     for entry in range(made):
@@ -295,12 +295,7 @@ def draw(
 ) -> None:  # fmt: skip
     """Make each user's table, check it, and draw from it; or find the column of the release given.
 
-    Parameters:
-        width, numbers, bounds: see `labels_and_bounds`.
-        beliefs: (B, n).
-        truths, randomness: (B,) raw codes and whole numbers in [0, 2**62); not looked at where releases are `given`.
-        given: (B,) or empty.
-        codes, found, state: filled in with released codes (B,), columns (B, n), and what became of each row (B,).
+    Fills in released codes (B,), columns `found` (B, n), and what became of each row (B,).
     """
     rows, entries, plan = room_for(len(beliefs[0]), width)
     (labels, base, classes, masses), (owners, places, extras, known) = rows, entries
@@ -356,7 +351,7 @@ def write_column(
 
 
 def fits(n: int, epsilon: float) -> bool:
-    """Whether the closed form's table for Hamming distortion is of a sensible width."""
+    """Whether the closed form's table is of a sensible width."""
     return columns(n, epsilon) <= WIDEST
 
 

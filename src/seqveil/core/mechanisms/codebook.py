@@ -96,7 +96,7 @@ class Codebook:
         if len(path) != 1 or not 0 <= path[0] < count or not self.table[:, path[0]].any():
             raise DataError(
                 f"expected a path of one output below {count} that can be released, got {path}; "
-                "read with the model, ε, batch length and past paths it was released with"
+                "model, ε or history must differ"
             )
         return self._sent(int(path[0]))
 
@@ -222,14 +222,10 @@ def batch_lp(batch: Batch) -> Codebook:
     aim = usable(limit, len(mass))
     if aim == 0.0 or len(mass) == 1:  # nothing may be disclosed: the best guess whatever the truth is
         return Codebook(found, found.guesses(mass[None]), found.kernels(np.ones((len(mass), 1))))
-    best = programs.sound(mass, aim, found.costs(_labels(found)))
+    n, length = batch.model.n, batch.length
+    tried = found.batches  # or all of X^w, in lexicographic order, where a program with as many labels may be solved
+    if len(mass) < n**length and n**length * len(mass) <= programs.CELLS_AT_MOST:
+        tried = np.indices((n,) * length).reshape(length, -1).T.astype(np.int64)
+    best = programs.sound(mass, aim, found.costs(tried))
     labels = found.guesses((mass[:, None] * best.table).T)
     return Codebook(found, labels, found.kernels(best.table).made_sound(mass[None], limit, 2 * limit))
-
-
-def _labels(found: Support) -> Ints:
-    """All of X^w where a program with as many labels may be solved, else the batches that can occur."""
-    n, length = found.batch.model.n, found.batch.length
-    if len(found.batches) == n**length or n**length * len(found.batches) > programs.CELLS_AT_MOST:
-        return found.batches
-    return np.indices((n,) * length).reshape(length, -1).T.astype(np.int64)  # in lexicographic order

@@ -333,8 +333,7 @@ def _joint(node: Node) -> Floats:
     reach = np.empty((0, model.n, model.size))
     for later in range(length):
         if later:
-            weights = node.box[later][model.newest] if later in node.box else 1.0
-            reach = np.einsum("txy,yz->txz", reach, steps) * weights
+            reach = node.weighed(later, np.einsum("txy,yz->txz", reach, steps))
         reach = np.concatenate((reach, (newest.T * node.forward(later))[None]))
         pair = reach * node.backward(later)
         pair = pair if model.size == model.n else np.einsum("txy,yz->txz", pair, newest)
@@ -498,8 +497,7 @@ def _draw(node: Node, draws: Floats) -> Ints:
         if position == 0:  # one in each of as many equal parts of the distribution
             found[0] = _place(np.cumsum(node.forward(0) * node.backward(0)), (np.arange(count) + uniform) / count)
             continue
-        value = node.backward(position)
-        weighed = value * node.box[position][model.newest] if position in node.box else value
+        weighed = node.weighed(position, node.backward(position))
         found[position] = _step(model, found[position - 1], weighed, uniform)
     return np.ascontiguousarray(model.newest[found].T)
 

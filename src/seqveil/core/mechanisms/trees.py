@@ -61,20 +61,24 @@ class Node:
     def root(cls, batch: Batch) -> Node:
         """The whole batch: weight one everywhere."""
         ones = np.ones(batch.model.size)
-        return cls(batch, {}, (), float(batch.states.sum()), 1.0, [batch.states], [ones] * batch.length)
+        return cls(batch, {}, (), float(batch.states.sum()), 1.0, [], [ones] * batch.length)
+
+    def weighed(self, position: int, values: Floats) -> Floats:
+        """Values of the states times φ_t."""
+        return values * self.box[position][self.batch.model.newest] if position in self.box else values
 
     def forward(self, position: int) -> Floats:
         """α_t over the states."""
         for place in range(len(self.ahead), position + 1):
-            self.ahead.append(_weighed(self.batch, self.box, place, self.batch.model.advance(self.ahead[-1])))
+            before = self.batch.model.advance(self.ahead[-1]) if place else self.batch.states
+            self.ahead.append(self.weighed(place, before))
         return self.ahead[position]
 
     def backward(self, position: int) -> Floats:
         """b_t over the states."""
         last = self.batch.length - 1
         for place in range(last + 1 - len(self.behind), position, -1):
-            value = _weighed(self.batch, self.box, place, self.behind[-1])
-            self.behind.append(filtering.pull(self.batch.model, value[None])[0])
+            self.behind.append(filtering.pull(self.batch.model, self.weighed(place, self.behind[-1])[None])[0])
         return self.behind[last - position]
 
     def symbol_distribution(self, position: int) -> Floats:
@@ -98,11 +102,6 @@ class Node:
         if self.sample is not None:  # the part of the sample on that side serves the child too
             node.sample = self.sample.part(np.flatnonzero(share[self.sample.codes[:, place]] >= 0.5))
         return node
-
-
-def _weighed(batch: Batch, box: Box, position: int, values: Floats) -> Floats:
-    """Values of the states times φ_t."""
-    return values * box[position][batch.model.newest] if position in box else values
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,10 +219,7 @@ class TreeRelease(Sent):
 
     def smooth(self, later: Floats) -> tuple[Floats, Floats]:
         """Distributions of the w symbols and the likelihood of the first state; see `Sent.smooth`."""
-        batch, shares = self.batch, (self.fresh, self.disclosed)
-        boxes: list[Box] = [{}, self.box]
-        nodes = [Node(batch, box, (), 1.0, 1.0, [_weighed(batch, box, 0, batch.states)], [later]) for box in boxes]
-        fresh, inside = (share * node.symbol_distributions() for share, node in zip(shares, nodes, strict=True))
-        first = [_weighed(batch, node.box, 0, node.backward(0)) for node in nodes]
-        likelihood = (shares[0] * first[0] + shares[1] * first[1]) / self.marginal
-        return (fresh + inside) / (fresh + inside).sum(1, keepdims=True), likelihood
+        whole, inside = (Node(self.batch, box, (), 1.0, 1.0, [], [later]) for box in ({}, self.box))
+        joint = self.fresh * whole.symbol_distributions() + self.disclosed * inside.symbol_distributions()
+        first = self.fresh * whole.backward(0) + self.disclosed * inside.weighed(0, inside.backward(0))
+        return joint / joint.sum(1, keepdims=True), first / self.marginal
