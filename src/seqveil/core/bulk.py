@@ -26,9 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 WORTH_IT = 5_000  # releases of a process after which compiled code is loaded
-PART = 8192  # rows that are worth a thread: fewer cost more to hand out than they save
-NARROW = 128  # numbers up to which a row counts as one; a wider one is as much work as several
-BLOCK = 64  # compiled code takes rows in blocks of so many
+PART = 1 << 17  # numbers that are worth a thread: fewer cost more to hand out than they save
+NARROW = 128  # numbers up to which a row is one of many that go side by side
 LISTED = 1 << 20  # numbers made into lists at a time, about
 
 ANY = 1 << 62  # no limit
@@ -190,20 +189,15 @@ def threads() -> int:
 
 
 def in_parts(rows: int, work: Callable[[slice], Found], width: int = 1) -> list[Found]:
-    """What `work` gives for each part of the rows; the parts run side by side, and in one where there are few rows.
-
-    `width` says how many numbers a row has: of wide rows fewer are worth a thread.
+    """What `work` gives for each part of the rows, which run side by side; `width` is how many numbers a row has.
 
     >>> in_parts(10, lambda part: part.stop - part.start)
     [10]
     """
-    if rows < PART and width <= NARROW:  # the usual case
-        return [work(slice(0, rows))]
-    worth, block = (PART, BLOCK) if width <= NARROW else (max(1, PART * NARROW // (8 * width)), 1)
-    count = min(threads(), rows // worth)
+    count = min(threads(), rows, rows * width // PART)
     if count <= 1:
         return [work(slice(0, rows))]
-    size = -(-rows // (count * block)) * block
+    size = -(-rows // count)
     parts = [slice(at, min(rows, at + size)) for at in range(0, rows, size)]
     return list(_pool().map(work, parts))
 
