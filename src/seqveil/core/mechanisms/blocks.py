@@ -140,15 +140,13 @@ class BlockRule:
     def numbers(self, levels: Floats) -> Floats:
         """fake, κ, e^L and e^-L of each block: (B, 4)."""
         known = levels[:1] if (levels == levels[:1]).all() else levels
-        found = np.concatenate([np.zeros((0, 4)), *(self._level(each)[1] for each in known.tolist())])
-        return np.broadcast_to(found, (levels.size, 4))
+        each = (level_numbers(level, self.model.size, self.length)[1] for level in known.tolist())
+        return np.broadcast_to(np.concatenate([np.zeros((0, 4)), *each]), (levels.size, 4))
 
     def bits(self, levels: Floats, thrown: Ints) -> Mask:
         """Whether the hidden bit of each block is real, by one draw each."""
-        return thrown >= np.array([self._level(each)[0] for each in levels.tolist()], np.int64)
-
-    def _level(self, level: float) -> tuple[int, Floats]:
-        return level_numbers(level, self.model.size, self.length)
+        fake = [level_numbers(level, self.model.size, self.length)[0] for level in levels.tolist()]
+        return thrown >= np.array(fake, np.int64)
 
     @cached_property
     def asks(self) -> Ints:
@@ -173,16 +171,24 @@ class Blocks(ByUser):
     @classmethod
     def start(cls, rule: BlockRule, users: int) -> Blocks:
         """Of users of whom nothing was released yet."""
-        nothing, whole = np.zeros(users), (np.zeros(users, np.int64), np.zeros(users, np.int64))
         states, account = filtering.start(rule.model, users), Leakages.start(rule.model, users)
-        ones, inside = (np.ones(users), np.ones(users)), _fresh(rule, users)
-        return cls(nothing, *whole, states, states.copy(), *ones, account, inside)
+        return cls._new(rule, np.zeros(users), np.zeros(users, np.int64), states, account)
+
+    @classmethod
+    def _new(cls, rule: BlockRule, levels: Floats, numbers: Ints, states: Floats, before: Leakages) -> Blocks:
+        users, ones = len(levels), np.ones(len(levels))
+        if rule.entries == 1:  # from whichever state
+            off = np.zeros((users, 1, 1 if rule.model.full_support else rule.model.size))
+        else:  # for each first state apart
+            off = np.tile(np.where(np.eye(rule.entries, dtype=bool), 0.0, np.inf), (users, 1, 1))
+        inside = Leakages(np.zeros(off.shape[:2]), np.zeros(off.shape[:2]), -off, off)
+        places = np.zeros(users, np.int64)
+        return cls(levels, places, numbers, states.copy(), states.copy(), ones, ones.copy(), before, inside)
 
     def begin(self, rule: BlockRule, who: Mask, levels: Floats, states: Floats, account: Leakages) -> Blocks:
         """A block begins for some users, with the belief and the account that they have now."""
-        users, before = len(who), account.where(who, account)  # which nobody else writes to
-        ones, zeros = (np.ones(users), np.ones(users)), np.zeros(users, np.int64)
-        begun = Blocks(levels, zeros, self.numbers, states.copy(), states.copy(), *ones, before, _fresh(rule, users))
+        before = account.where(who, account)  # which nobody else writes to
+        begun = self._new(rule, levels, self.numbers, states, before)
         return begun if who.all() else begun.where(who, self)
 
     def end(self, who: Mask) -> Blocks:
@@ -309,15 +315,6 @@ def _charged(rule: BlockRule, blocks: Blocks, made: Disclosed, marginal: Floats)
     weights: tuple[Any, ...] = (np.maximum(made.columns, NEVER), marginal, *np.maximum(made.weights[:, :2].T, NEVER))
     charged = flat.charge(rule.model, *(np.repeat(each, rule.entries, 0) for each in weights))
     return charged.mapped(lambda side: side.reshape(len(marginal), rule.entries, *side.shape[1:]))
-
-
-def _fresh(rule: BlockRule, users: int) -> Leakages:
-    """The inner account of blocks that begin: from whichever state, or for each first state apart."""
-    if rule.entries == 1:
-        off = np.zeros((users, 1, 1 if rule.model.full_support else rule.model.size))
-    else:
-        off = np.tile(np.where(np.eye(rule.entries, dtype=bool), 0.0, np.inf), (users, 1, 1))
-    return Leakages(np.zeros(off.shape[:2]), np.zeros(off.shape[:2]), -off, off)
 
 
 def _lifts(rule: BlockRule, blocks: Blocks, first: Floats, up: Floats, down: Floats) -> Floats:
