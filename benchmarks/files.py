@@ -140,7 +140,7 @@ def _batch(model: MarkovModel, costs: Distortion, length: int) -> float:
         for begin in range(0, len(stream), length):
             batch = Batch(model, states, length, 10.0, costs)
             begun = time.process_time()
-            sent = TREE.draw(batch, stream[begin : begin + length], randomness)
+            sent = TREE.rule(batch).draw(stream[begin : begin + length], randomness)
             states = sent.ahead
             times.append(time.process_time() - begun)
     return 1e3 * float(np.median(times))

@@ -49,7 +49,7 @@ def _release(
         for place, start in enumerate(range(0, len(stream) - length + 1, length)):
             codes = stream[start : start + length]
             begun = time.perf_counter()
-            sent = TREE.draw(Batch(model, states, length, epsilon, costs), codes, randomness)
+            sent = TREE.rule(Batch(model, states, length, epsilon, costs)).draw(codes, randomness)
             states = model.advance(sent.posterior)
             if place >= skip:
                 times.append(time.perf_counter() - begun)

@@ -172,7 +172,7 @@ def descent(width: int) -> Act:
     def act() -> int:
         epsilon = 0.5 + 1e-6 * next(tries)  # a table for an ε is computed once, so each try has its own
         batch = Batch(model, model.initial, width, epsilon, distortion.hamming())
-        sent = mechanisms.batch_descent.draw(batch, np.zeros(width, np.int64), SeededRandomness(1))
+        sent = mechanisms.batch_descent.rule(batch).draw(np.zeros(width, np.int64), SeededRandomness(1))
         return int(sent.book.table.size)  # type: ignore[attr-defined]
 
     return act

@@ -169,7 +169,7 @@ def test_the_chooser_never_hands_on_an_epsilon_that_its_choice_does_not_take():
         mechanism = choose(batch)
         assert epsilon <= mechanism.largest
         wrong = [
-            (mechanism.draw(batch, np.array(codes), SeededRandomness(seed)).codes != codes).mean()
+            (mechanism.rule(batch).draw(np.array(codes), SeededRandomness(seed)).codes != codes).mean()
             for seed in range(5)
             for codes in ([0, 0, 0], [0, 1, 0], [1, 1, 0])
         ]

@@ -79,7 +79,7 @@ def test_channel_is_a_channel_and_every_lift_is_within_epsilon(seed):
     lifts = table / marginal[:, None]
     assert np.abs(np.log(lifts)).max() <= batch.epsilon
     for y, leaf in enumerate(leaves):
-        sent = tree.read(batch, leaf.path)
+        sent = tree.rule(batch).read(leaf.path)
         assert sent.marginal == pytest.approx(marginal[y], rel=1e-9)
         assert sent.least <= np.log(lifts[y].min()) + 1e-15
         assert sent.most >= np.log(lifts[y].max()) - 1e-15
@@ -98,7 +98,7 @@ def test_what_receivers_compute_equals_bayes(seed):
     outputs, belief = batches_of(batch), belief_of(batch)
     leaves, table = channel(batch)
     for y, leaf in enumerate(leaves):
-        sent = tree.read(batch, leaf.path)
+        sent = tree.rule(batch).read(leaf.path)
         check_release(batch, sent, table[y] / (belief @ table[y]))
         costs = sent.smooth(np.ones(batch.model.size))[0] @ batch.distortion.matrix(batch.model.n)
         assert costs[np.arange(batch.length), sent.codes] == pytest.approx(costs.min(1), abs=1e-9)
@@ -113,7 +113,7 @@ def test_leakage_of_whole_streams_is_within_the_sum(seed):
     model = random_model(np.random.default_rng(seed), 2, zeros=bool(seed % 2))
 
     def read(batch, path):
-        return tree.read(batch, channel(batch)[0][path[0]].path)
+        return tree.rule(batch).read(channel(batch)[0][path[0]].path)
 
     worst = sequence_leakage(
         model, 2 + seed % 2, (0.8, 1.1), distortion.hamming(), lambda batch: channel(batch)[1].T, read
@@ -164,7 +164,7 @@ def walks(mechanism, batch, codes):
     script = []
     while True:
         coin = ScriptedCoin(script)
-        yield mechanism.draw(batch, codes, coin), math.prod((share for *_, share in coin.turns), start=Fraction(1))
+        yield mechanism.rule(batch).draw(codes, coin), math.prod((share for *_, share in coin.turns), start=Fraction(1))
         taken = coin.turns
         while taken and not all(taken[-1][:2]):
             taken.pop()
@@ -227,7 +227,7 @@ def test_every_leaf_keeps_its_promise_in_exact_arithmetic(seed, epsilon):
     table = leaves_in_fractions(trees.tree(batch), list(distribution))
     for path, weights in table.items():
         marginal = sum(p * w for p, w in zip(distribution.values(), weights, strict=True)) / total
-        sent = tree.read(batch, path)
+        sent = tree.rule(batch).read(path)
         high, low = ref.log(max(weights) / marginal), ref.log(min(weights) / marginal)
         assert -epsilon <= sent.least <= low + 1e-15
         assert high - 1e-15 <= sent.most <= epsilon
@@ -239,7 +239,7 @@ def test_a_large_epsilon_still_tells_small_cells_apart():
     rare = float(np.exp(-18.0))
     model = MarkovModel([1 - rare, rare], [[1 - rare, rare], [0.5, 0.5]])
     batch = Batch(model, model.initial, 1, 20.0, distortion.hamming())
-    disclosed = {tree.draw(batch, np.array([x]), ref.GivenCoins((0,) * 9)).codes[0] for x in (0, 1)}
+    disclosed = {tree.rule(batch).draw(np.array([x]), ref.GivenCoins((0,) * 9)).codes[0] for x in (0, 1)}
     assert disclosed == {0, 1}
 
 
@@ -249,7 +249,7 @@ def test_impossible_paths_are_refused():
     assert path
     for wrong in (path[:-1], (*path, 0), (2, *path[1:])):
         with pytest.raises(DataError):
-            tree.read(batch, wrong)
+            tree.rule(batch).read(wrong)
 
 
 def test_a_tree_errs_little_more_than_the_optimum_of_its_batch():
@@ -262,14 +262,14 @@ def test_a_tree_errs_little_more_than_the_optimum_of_its_batch():
         (Batch(three, three.initial, 3, 3.0, distortion.absolute(range(3))), 0.3077),
     ):
         leaves, table = channel(batch)
-        released = np.array([tree.read(batch, leaf.path).codes for leaf in leaves])
+        released = np.array([tree.rule(batch).read(leaf.path).codes for leaf in leaves])
         costs = batch.distortion.between(batches_of(batch), released[:, None]).sum(2)
         assert (table * costs).sum(0) @ belief_of(batch) < known
 
 
 def test_no_budget_says_nothing():
     batch = random_batch(7, length=3, epsilon=1e-12)
-    sent = tree.draw(batch, np.zeros(3, int), SeededRandomness(0))
+    sent = tree.rule(batch).draw(np.zeros(3, int), SeededRandomness(0))
     assert (sent.path, sent.least, sent.most) == ((), 0.0, 0.0)
     distribution = batch.states
     for _ in range(2):
@@ -302,8 +302,8 @@ def test_large_alphabets_keep_the_promise_and_read_back():
     for start in range(0, 18, 6):
         batch = Batch(model, states, 6, 6.0, costs)
         codes = np.array(stream[start : start + 6])
-        sent = tree.draw(batch, codes, randomness)
-        again = tree.read(batch, sent.path)
+        sent = tree.rule(batch).draw(codes, randomness)
+        again = tree.rule(batch).read(sent.path)
         assert (again.posterior == sent.posterior).all()
         assert (again.codes == sent.codes).all()
         assert max(sent.most, -sent.least) <= 6.0
@@ -324,7 +324,7 @@ def test_sampled_trees_keep_the_promise_for_every_batch(seed, monkeypatch):
     leaves, table = channel(batch)
     check_kernel(batch, table.T, batch.epsilon)
     for y, leaf in enumerate(leaves):
-        check_release(batch, tree.read(batch, leaf.path), table[y] / (belief_of(batch) @ table[y]))
+        check_release(batch, tree.rule(batch).read(leaf.path), table[y] / (belief_of(batch) @ table[y]))
 
 
 @pytest.mark.slow
@@ -350,7 +350,7 @@ def test_a_large_budget_tells_every_likely_batch():
         for codes in model.sample(length, 60, seed=2):
             chance = math.log(1.0 / n) + sum(math.log(rows[a, b]) for a, b in itertools.pairwise(codes))
             if chance > 8.0 - epsilon:  # e^8 cells' worth
-                assert tree.draw(batch, codes, SeededRandomness(1)).codes.tolist() == codes.tolist()
+                assert tree.rule(batch).draw(codes, SeededRandomness(1)).codes.tolist() == codes.tolist()
 
 
 PAIR = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])

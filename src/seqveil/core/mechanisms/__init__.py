@@ -58,27 +58,20 @@ crr = Mechanism(
     ldp=math.inf,
     build=published.crr,
 )
-guarded = Mechanism(
+guarded = _sound(
     name="guarded",
     summary="the least error that keeps declared secrets",
     guarantee="the odds of every declared secret move by at most e^ε in total; nothing else without an ε of its own",
     trusts="the model",
-    sound=True,
-    ldp=2.0,
     build=responses.guarded,
 )
-
-in_blocks = Mechanism(
+in_blocks = _sound(
     name="blocks",
     summary="one hidden bit for w events: the true cells of a public schedule, or draws from the belief",
     guarantee="ε-SIP, both sides, per block of w events; one release alone may reveal all of ε",
-    trusts=_TRUSTS,
-    sound=True,
-    ldp=2.0,
     largest=blocks.LARGEST,
     build=blocks.kernels,
 )
-
 
 auto = _sound_batches(
     name="auto",

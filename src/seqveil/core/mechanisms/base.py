@@ -170,14 +170,6 @@ class BatchMechanism(Promise):
 
     rule: Callable[[Batch], Rule]
 
-    def draw(self, batch: Batch, codes: Ints, randomness: Randomness) -> Sent:
-        """Release one batch."""
-        return self.rule(batch).draw(codes, randomness)
-
-    def read(self, batch: Batch, path: tuple[int, ...]) -> Sent:
-        """The release with this path, as anyone with the model reads it."""
-        return self.rule(batch).read(path)
-
 
 Kept = TypeVar("Kept", bound=Rule)
 

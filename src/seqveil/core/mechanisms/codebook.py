@@ -211,7 +211,7 @@ def batch_lp(batch: Batch) -> Codebook:
     >>> from seqveil.core.model import MarkovModel
     >>> sticky = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> context = Batch(sticky, sticky.initial, 6, 5.0, hamming())
-    >>> sent = mechanisms.batch_lp.draw(context, np.array([0, 0, 1, 1, 1, 1]), randomness(seed=1))
+    >>> sent = mechanisms.batch_lp.rule(context).draw(np.array([0, 0, 1, 1, 1, 1]), randomness(seed=1))
     >>> sent.codes.tolist(), sent.most <= 5.0
     ([0, 0, 1, 1, 1, 1], True)
 
