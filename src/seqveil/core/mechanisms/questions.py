@@ -188,13 +188,7 @@ class Cuts:
     level: Ints  # (n,)
     place: Ints  # (C,) level at the cut
     theta: Floats  # (C,) share of that level that goes left
-    mass: Floats  # (C,) of the left side
-    rest: Floats  # (C,) of the right side
-
-    @property
-    def sides(self) -> Floats:
-        """(C, 2) masses of both sides."""
-        return np.stack((self.mass, self.rest), axis=1)
+    sides: Floats  # (C, 2) masses of both sides
 
     def shares(self, codes: Ints) -> Floats:
         """(C, k) probability of each of k symbols to go left, as a whole number over `SCALE`."""
@@ -233,9 +227,9 @@ def cut(position: int, level: Ints, masses: Floats, mass: float, least: float, a
         place, theta = np.concatenate((place, soft)), np.concatenate((theta, np.clip(inside, 0.0, 1.0)))
     theta = np.rint(theta * STEPS) / STEPS
     inside = np.where(place < len(masses), masses[np.minimum(place, len(masses) - 1)], 0.0)
-    left, right = running[place] + theta * inside, beyond[place + 1] + (1.0 - theta) * inside
-    fits = (left >= enough) & (right >= enough)
-    return Cuts(position, level, place[fits], theta[fits], left[fits], right[fits])
+    sides = np.stack((running[place] + theta * inside, beyond[place + 1] + (1.0 - theta) * inside), axis=1)
+    fits = (sides >= enough).all(1)
+    return Cuts(position, level, place[fits], theta[fits], sides[fits])
 
 
 def score(costs: Floats, sides: Floats, mass: float, least: float, balance: float = BALANCE) -> Floats:
@@ -263,19 +257,13 @@ def best(search: Search, node: Node) -> Split | None:
     scores = score(costs, np.concatenate([c.sides for c in cuts]), node.mass, search.least, balance)
     if count > SOFT:  # a soft cut that tells nothing is balanced, and would only halve what must be distinguished later
         scores = np.where(disclosed, scores, np.inf)
-    order = np.argsort(scores, kind="stable")
-
-    def split(index: int) -> Split:
-        """The cut of this number among those of all positions, as a question."""
-        found, own = options[index]
-        return found.split(node, own)
-
-    if search.pairs > AHEAD or count == 2:
-        useful = disclosed[order[0]] or count > 2
-        return split(int(order[0])) if useful else None
-    tried = [(_follow(search, node, split(int(i)), costs[i]), place, int(i)) for place, i in enumerate(order[:TRIED])]
-    best, _, index = min(tried)
-    return split(index) if best < before * (1 - 1e-9) else None
+    ahead = search.pairs <= AHEAD and count > 2
+    order = np.argsort(scores, kind="stable")[: TRIED if ahead else 1].tolist()
+    tried = [options[k][0].split(node, options[k][1]) for k in order]
+    if not ahead:
+        return tried[0] if disclosed[order[0]] or count > 2 else None
+    values = [_follow(search, node, split, costs[k]) for split, k in zip(tried, order, strict=True)]
+    return tried[values.index(min(values))] if min(values) < before * (1 - 1e-9) else None
 
 
 def _follow(search: Search, node: Node, split: Split, costs: Floats) -> float:
@@ -312,7 +300,7 @@ def _weighed(search: Search, node: Node) -> tuple[list[Cuts], Floats, float]:
     before = float(_least_cost(batch.distortion, search.disclosed * distributions + node.mass * fresh))
     if not cuts:
         return [], np.zeros((0, 2)), before
-    left, mass = np.concatenate(lefts), np.concatenate([c.mass for c in cuts])[:, None, None]
+    left, mass = np.concatenate(lefts), np.concatenate([c.sides[:, 0] for c in cuts])[:, None, None]
     right = np.maximum(distributions - left, 0.0)
     sides = (search.disclosed * left + mass * fresh, search.disclosed * right + (node.mass - mass) * fresh)
     return cuts, np.stack([_least_cost(batch.distortion, side) for side in sides], axis=1), before
