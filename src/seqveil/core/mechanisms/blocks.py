@@ -478,27 +478,20 @@ def block_rule(model: MarkovModel, level: float, length: int, distortion: Distor
 def mean_costs(rule: BlockRule, schedules: list[Schedule], paths: int) -> Floats:
     """What an event is expected to cost by each schedule, on so many paths, all with the same draws.
 
-    Schedules share their paths as long as they ask alike. Means are rounded, so that no machine's order of summing
-    decides between schedules that are alike.
+    Means are rounded, so that no machine's order of summing decides between schedules that are alike.
     """
-    asks, randomness, among = np.array(schedules, np.int64), SeededRandomness(1), np.zeros(len(schedules), np.int64)
-    states, account = filtering.start(rule.model, paths), Leakages.start(rule.model, paths)
-    everyone, levels = np.ones(paths, bool), np.full(paths, rule.level)
-    blocks, costs = Blocks.start(rule, paths).begin(rule, everyone, levels, states, account), np.zeros(1)
+    asks, randomness, rows = np.array(schedules, np.int64), SeededRandomness(1), len(schedules) * paths
+    states, account = filtering.start(rule.model, rows), Leakages.start(rule.model, rows)
+    levels, fake, costs = np.full(rows, rule.level), np.zeros(rows, bool), np.zeros(len(schedules))
+    blocks = Blocks.start(rule, rows).begin(rule, ~fake, levels, states, account)
     for place in range(rule.length):
-        _, first, apart = np.unique(among * (EIGHTHS + 1) + asks[:, place], return_index=True, return_inverse=True)
-        before = among[first]
-        if first.size > costs.size:
-            rows = (before[:, None] * paths + np.arange(paths)).ravel()
-            blocks = blocks.take(rows)
         thrown = randomness.draw(paths)  # each part of [0, 2**62) has one of them: means of so many vary much less
         spread = np.argsort(thrown, kind="stable") * (DENOMINATOR // paths) + thrown % (DENOMINATOR // paths)
-        drawn = np.tile(spread, first.size)
-        fake, asked = np.zeros(drawn.size, bool), Asked(np.zeros_like(drawn), drawn)
-        made = release(rule, blocks, blocks.given, asked, fake, np.repeat(asks[first, place], paths))
-        costs, among = costs[before] + _expected(rule, blocks, made).reshape(-1, paths).mean(1), apart
+        asked = Asked(np.zeros(rows, np.int64), np.tile(spread, len(schedules)))
+        made = release(rule, blocks, blocks.given, asked, fake, np.repeat(asks[:, place], paths))
+        costs += _expected(rule, blocks, made).reshape(-1, paths).mean(1)
         blocks, _ = follow(rule, blocks, made)
-    return (costs[among] / rule.length).round(9)
+    return (costs / rule.length).round(9)
 
 
 def fingerprint(rule: BlockRule) -> str:

@@ -400,14 +400,10 @@ def optimal(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
             f"the optimum for ε={epsilon:g} over {n} symbols needs more than {WIDEST} columns; "
             'use mechanism="balanced", mechanism="tree" or a smaller epsilon'
         )
-    return without_rare(solve(beliefs, aim)[0], beliefs)
-
-
-def without_rare(kernels: Kernels, beliefs: Floats) -> Kernels:
-    """The kernels that `solve` found, without outputs that would hardly ever be released."""
+    kernels, _ = solve(beliefs, aim)
     weak = (kernels.marginal(beliefs) < DROP * ONE) & (kernels.base > 0)
     some = np.flatnonzero(weak.any(1))
-    if some.size:
+    if some.size:  # outputs that would hardly ever be released
         assert kernels.rows is not None
         tables = (kernels.extra[some] + kernels.base[some, None]) / ONE
         without = Kernels.from_tables(kernels.outputs[some], tables, kernels.rows[some], beliefs[some])
@@ -441,8 +437,6 @@ def release(beliefs: Floats, epsilon: float, distortion: Distortion, asked: Aske
         return None
     codes, found, state = np.zeros(users, np.int64), np.empty((users, n), np.int64), np.zeros(users, np.int8)
     row_by_row(draw, labels_and_bounds(epsilon, n), (beliefs, *asked), (codes, found, state))
-    if not np.count_nonzero(state):  # all are done
-        return Made(codes, found)
     return Made(codes, found, np.flatnonzero(state == LEFT), bool(np.count_nonzero(state == IMPOSSIBLE)))
 
 
