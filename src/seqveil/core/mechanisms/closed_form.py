@@ -38,9 +38,8 @@ symbols. Filling every slot with all of them alike says nothing about them; givi
 own, as far as masses allow, costs nothing now and sharpens the belief for later releases (MSNBC, ε = 1: .48 wrong
 instead of .55). Symbols fill the slots in the order of their codes; one on the border of two slots is split.
 
-**The code.** One source, a number at a time, compiled where numba is loaded and plain Python where not (`compiled`).
-Both take sums in the order written and call no function of a library, so they give the same integers bit for bit:
-whoever reads releases may have numba or not. Plain Python is given lists where numba is given arrays.
+**The code** goes a number at a time and calls no function of a library, so that both its forms (`bulk`) give the same
+integers: whoever reads releases may have numba or not.
 """
 
 from __future__ import annotations

@@ -24,11 +24,7 @@ WALKS_A_BATCH = 64  # walks that may share their symbols, on average, before we 
 
 @dataclass(frozen=True, eq=False)
 class Support:
-    """N possible batches in lexicographic order, their distribution, and the P walks behind them.
-
-    A batch that cannot occur is released like the possible one nearest to it, so no batch has other lifts than those of
-    a row of the table.
-    """
+    """N possible batches in lexicographic order, their distribution, and the P walks behind them."""
 
     batch: Batch
     batches: Ints  # (N, w) symbols
@@ -60,10 +56,8 @@ class Support:
 
     def costs(self, labels: Ints) -> Floats:
         """(batches, labels) the distortion of releasing each label for each batch."""
-        total = np.zeros((len(self.batches), len(labels)))
-        for truth, released in zip(self.batches.T, labels.T, strict=True):
-            total += self.batch.distortion.between(truth[:, None], released[None, :])
-        return total
+        between = self.batch.distortion.between(self.batches.T[:, :, None], labels.T[:, None, :])
+        return np.asarray(between.sum(0))
 
     def guesses(self, weights: Floats) -> Ints:
         """The best guess at each position of a batch, for each row of weights over the batches."""

@@ -13,9 +13,6 @@ now, and keeping cells for later. Small problems look one question further ahead
 In a large alphabet batches sampled from the node with a public seed rank positions and orders; where to cut is then
 found from the exact distribution of the position. Sums over the sample are sums of integers, exact in any order, so
 that no tree depends on how a product of matrices is blocked.
-
-A question is asked only where either answer could be published as it is (`trees`), so that every cell a walk can come
-to keeps the promise before the first draw.
 """
 
 from __future__ import annotations
