@@ -364,8 +364,7 @@ def ask(
     be said, what stands in `codes`, `columns` and `weights` is left.
     """
     rows, entries, plan = room_for(len(beliefs[0]), width)
-    (labels, base, classes, masses), (owners, places, extras, known) = rows, entries
-    top, after, share, filling, borders, marginal = plan
+    (labels, base, classes, masses), (owners, places, extras, _) = rows, entries
     mean, high, hats, of_row = reals(width), reals(width), wholes(width), wholes(len(masses))
     for user in range(len(beliefs)):
         belief, column, weight, number = beliefs[user], columns[user], weights[user], numbers[user]
@@ -373,14 +372,10 @@ def ask(
         made, fine = 0, False
         while not fine and cap < 1.0:
             if len(points):
-                made, everything = near_table(
-                    belief, points, ranks, cap, first, labels, base, classes, masses, owners, places, extras
-                )  # fmt: skip
+                made, everything = near_table(belief, points, ranks, cap, first, *rows, *entries[:3])
             else:
-                made, everything, _ = table(
-                    belief, (number[0], 1.0 - number[0], cap, 0.0, first), labels, base, classes, masses, owners,
-                    places, extras, known, top, after, share, filling, borders, marginal,
-                )  # fmt: skip
+                known = number[0], 1.0 - number[0], cap, 0.0, first
+                made, everything, _ = table(belief, known, *rows, *entries, *plan)
             weigh(made, everything, base, masses, owners, places, extras, mean, high)
             fake_weights(everything, mean, hats)
             fine = kept(ratios[user], skews[user], everything, number, mean, high, hats)

@@ -297,15 +297,11 @@ def draw(
     Fills in released codes (B,), columns `found` (B, n), and what became of each row (B,).
     """
     rows, entries, plan = room_for(len(beliefs[0]), width)
-    (labels, base, classes, masses), (owners, places, extras, known) = rows, entries
-    top, after, share, filling, borders, marginal = plan
+    (labels, base, classes, masses), (owners, places, extras, _) = rows, entries
     mean, high, of_row = reals(width), reals(width), wholes(len(masses))
     for user in range(len(beliefs)):
-        belief, drawn = beliefs[user], 0
-        made, everything, _ = table(  # a tuple of them would have its references counted for each user
-            belief, numbers, labels, base, classes, masses, owners, places, extras, known,
-            top, after, share, filling, borders, marginal,
-        )  # fmt: skip
+        made, everything, _ = table(beliefs[user], numbers, *rows, *entries, *plan)
+        drawn = 0
         weigh(made, everything, base, masses, owners, places, extras, mean, high)
         if not inside_bounds(bounds, base, mean, high):
             state[user] = LEFT
