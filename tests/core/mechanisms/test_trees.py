@@ -177,17 +177,18 @@ def leaves_in_fractions(grown, raw) -> dict[tuple[int, ...], list[Fraction]]:
     """a(y|o) of every leaf and batch from the integers that are drawn from."""
     disclosed, found = Fraction(grown.disclosed, WHOLE), {}
 
-    def go(path, fresh, shares):
-        split = grown.questions[path]
+    def go(node, fresh, shares):
+        split = node.split
         if split is None:
-            found[path] = [(1 - disclosed) * fresh + disclosed * share for share in shares]
+            found[node.path] = [(1 - disclosed) * fresh + disclosed * share for share in shares]
             return
         chance, left = Fraction(split.fresh, WHOLE), [Fraction(int(split.left[o[split.position]]), WHOLE) for o in raw]
-        go((*path, 0), fresh * chance, [share * turn for share, turn in zip(shares, left, strict=True)])
-        go((*path, 1), fresh * (1 - chance), [share * (1 - turn) for share, turn in zip(shares, left, strict=True)])
+        go(node.children[0], fresh * chance, [share * turn for share, turn in zip(shares, left, strict=True)])
+        rest = [share * (1 - turn) for share, turn in zip(shares, left, strict=True)]
+        go(node.children[1], fresh * (1 - chance), rest)
 
     list(every_leaf(grown))
-    go((), Fraction(1), [Fraction(1)] * len(raw))
+    go(grown.root, Fraction(1), [Fraction(1)] * len(raw))
     return found
 
 

@@ -59,10 +59,6 @@ class Support:
         between = self.batch.distortion.between(self.batches.T[:, :, None], labels.T[:, None, :])
         return np.asarray(between.sum(0))
 
-    def guesses(self, weights: Floats) -> Ints:
-        """The best guess at each position of a batch, for each row of weights over the batches."""
-        return self.batch.distortion.best_guess(self.distributions(weights))
-
     def distributions(self, weights: Floats) -> Floats:
         """The w symbols' distributions under each row of weights over batches: (K, N) → (K, w, n), not normalised."""
         out = np.zeros((len(weights), self.batches.shape[1], self.batch.model.n))
@@ -212,14 +208,14 @@ def batch_lp(batch: Batch) -> Codebook:
     Reference: the paper's problem (eq:batch); docs/theory.md, sections 16 and 19.
     """
     found = support(batch, LARGEST)
-    limit, mass = batch.epsilon - found.drift, found.mass
+    limit, mass, best_guess = batch.epsilon - found.drift, found.mass, batch.distortion.best_guess
     aim = usable(limit, len(mass))
     if aim == 0.0 or len(mass) == 1:  # nothing may be disclosed: the best guess whatever the truth is
-        return Codebook(found, found.guesses(mass[None]), found.kernels(np.ones((len(mass), 1))))
+        return Codebook(found, best_guess(found.distributions(mass[None])), found.kernels(np.ones((len(mass), 1))))
     n, length = batch.model.n, batch.length
     tried = found.batches  # or all of X^w, in lexicographic order, where a program with as many labels may be solved
     if len(mass) < n**length and n**length * len(mass) <= programs.CELLS_AT_MOST:
         tried = np.indices((n,) * length).reshape(length, -1).T.astype(np.int64)
     best = programs.sound(mass, aim, found.costs(tried))
-    labels = found.guesses((mass[:, None] * best.table).T)
+    labels = best_guess(found.distributions((mass[:, None] * best.table).T))
     return Codebook(found, labels, found.kernels(best.table).made_sound(mass[None], limit, 2 * limit))

@@ -56,6 +56,8 @@ class Node:
     behind: list[Floats]  # b_t of the last positions, as far as known, the last position first
     asked: int = 0  # position of the last question
     sample: Sample | None = None  # batches drawn from the box with the public seed
+    split: Split | None = None  # the next question (None: a leaf)
+    children: dict[int, Node] = field(default_factory=dict)  # by side, as far as grown
 
     @classmethod
     def root(cls, batch: Batch) -> Node:
@@ -112,8 +114,6 @@ class Tree:
     disclosed: int  # λ out of 2**62
     search: Search
     root: Node
-    grown: dict[tuple[int, ...], Node] = field(default_factory=dict)
-    questions: dict[tuple[int, ...], Split | None] = field(default_factory=dict)
     releases: dict[tuple[int, ...], TreeRelease] = field(default_factory=dict)
 
     def draw(self, codes: Ints, randomness: Randomness) -> TreeRelease:
@@ -137,19 +137,16 @@ class Tree:
     def walk(self, decide: Callable[[int, Split], int]) -> Node:
         """The leaf reached when `decide` answers each question; what was not known before is grown."""
         node = self.root
-        while True:
-            if node.path not in self.questions:
-                self.questions[node.path] = self._question(node)
-            split = self.questions[node.path]
-            if split is None:
-                return node
-            side = decide(len(node.path), split)
-            path = (*node.path, side)
-            if path not in self.grown:
-                self.grown[path] = node.child(split, side)
-            node = self.grown[path]
+        while node.split is not None:
+            side = decide(len(node.path), node.split)
+            if side not in node.children:
+                child = node.child(node.split, side)
+                child.split = self.question(child)
+                node.children[side] = child
+            node = node.children[side]
+        return node
 
-    def _question(self, node: Node) -> Split | None:
+    def question(self, node: Node) -> Split | None:
         """The next question at a node, or None where it is a leaf. Public: no randomness, no raw symbol."""
         if not self.disclosed or cells(node.mass, self.search.least) < 2:
             return None
@@ -200,12 +197,14 @@ class Tree:
 
 @rules_kept
 def tree(batch: Batch) -> Tree:
-    """The tree of a batch, of which nothing is grown yet."""
+    """The tree of a batch, of which nothing but the root is grown yet."""
     aim = usable(batch.epsilon, batch.model.size * batch.length, power=1)
     kappa, fresh = 1.0 / (1.0 + math.exp(aim)), math.exp(-aim)
     disclosed = DENOMINATOR - math.ceil(fresh * DENOMINATOR)
     root = Node.root(batch)
-    return Tree(batch, disclosed, Search(batch, root.symbol_distributions(), kappa * ROOM, 1.0 - fresh), root)
+    made = Tree(batch, disclosed, Search(batch, root.symbol_distributions(), kappa * ROOM, 1.0 - fresh), root)
+    root.split = made.question(root)
+    return made
 
 
 @dataclass(frozen=True, eq=False)
