@@ -163,7 +163,10 @@ def one_by_one(n: int, distortion: Distortion, epsilon: float | None) -> str:
     >>> one_by_one(43_097, hamming(), 1.0), one_by_one(300, absolute(range(300)), 1.0)
     ('optimal', 'tree')
     """
-    quick = closed_form.fits(n, epsilon or LARGEST) if distortion.is_hamming else n <= closed_form.QUICK
+    if distortion.is_hamming:
+        quick = closed_form.columns(n, epsilon or LARGEST) <= closed_form.WIDEST
+    else:
+        quick = n <= closed_form.QUICK
     return "optimal" if quick else "tree"
 
 

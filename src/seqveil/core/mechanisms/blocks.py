@@ -148,11 +148,6 @@ class BlockRule:
         fake = [level_numbers(level, self.model.size, self.length)[0] for level in levels.tolist()]
         return thrown >= np.array(fake, np.int64)
 
-    @cached_property
-    def asks(self) -> Ints:
-        """The schedule as an array: (w,)."""
-        return np.array(self.schedule, np.int64)
-
 
 @dataclass(frozen=True, eq=False)
 class Blocks(ByUser):
@@ -249,7 +244,7 @@ def release(
     """
     made, numbers = Disclosed.nothing(len(states), rule.model.n), rule.numbers(blocks.levels)
     codes, given = made.codes, asked.given
-    tried, asks = asks is not None, rule.asks[blocks.places] if asks is None else asks
+    tried, asks = asks is not None, np.array(rule.schedule)[blocks.places] if asks is None else asks
     caps = numbers[:, 1] / blocks.ratios
     some = ((asks > 0) & (caps < 1.0 - 1e-6) & blocks.running).nonzero()[0]
     if some.size:

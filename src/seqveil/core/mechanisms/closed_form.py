@@ -345,11 +345,6 @@ def write_column(
         column[x] = of_row[classes[x]]
 
 
-def fits(n: int, epsilon: float) -> bool:
-    """Whether the closed form's table is of a sensible width."""
-    return columns(n, epsilon) <= WIDEST
-
-
 def columns(n: int, epsilon: float) -> int:
     """How many symbols an optimum needs: min(n, ⌈1+e^ε⌉).
 
@@ -390,7 +385,7 @@ def optimal(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
             alone = Kernels.from_tables(each.outputs[None], each.table[None], None, beliefs[user : user + 1])
             weights[user, :, : each.outputs.size] = alone.extra[0]
         return Kernels(n, outputs, np.zeros_like(outputs), weights)
-    if not fits(n, aim):
+    if columns(n, aim) > WIDEST:
         raise InputError(
             f"the optimum for ε={epsilon:g} over {n} symbols needs more than {WIDEST} columns; "
             'use mechanism="balanced", mechanism="tree" or a smaller epsilon'
@@ -427,8 +422,7 @@ def solve(beliefs: Floats, epsilon: float) -> tuple[Kernels, Floats]:
 def release(beliefs: Floats, epsilon: float, distortion: Distortion, asked: Asked) -> Made | None:
     """One release for each user, from its table checked in integers; None where the closed form does not cover it."""
     users, n = beliefs.shape
-    aim = usable(epsilon, n)
-    if not distortion.is_hamming or not fits(n, aim):
+    if not distortion.is_hamming or columns(n, usable(epsilon, n)) > WIDEST:
         return None
     codes, found, state = np.zeros(users, np.int64), np.empty((users, n), np.int64), np.zeros(users, np.int8)
     row_by_row(draw, labels_and_bounds(epsilon, n), (beliefs, *asked), (codes, found, state))

@@ -342,23 +342,18 @@ def _best_sampled(search: Search, node: Node) -> Split | None:
     gain = before - sample.both(sides.astype(np.float64)).sum(1)
     ranked = np.argsort(-np.where(positions == node.asked, gain / STAY, gain).round(9), kind="stable")
     for position, order in dict.fromkeys(zip(positions[ranked].tolist(), orders[ranked].tolist(), strict=True)):
-        found = _cuts(search, node, position, order)
+        distribution = node.symbol_distribution(position)
+        if order >= 0:
+            level, aims = search.levels[order], AIMS if cells(node.mass, search.least) > 8 else MANY_AIMS
+        else:  # symbols past the likely ones share one level: they are never distinguished here
+            level, aims = np.minimum(_ranked(distribution), 4 * POPULAR), MANY_AIMS
+        masses = np.bincount(level, distribution).astype(np.float64, copy=False)
+        found = cut(position, level, masses, node.mass, search.least, aims)
         if len(found.place):
             weight = found.shares(sample.codes[:, position])
             values = score(sample.both(weight), found.sides, node.mass, search.least)
             return found.split(node, int(values.argmin()))
     return None
-
-
-def _cuts(search: Search, node: Node, position: int, which: int) -> Cuts:
-    """Cuts of a position from its exact distribution: near the middle of a given order, or at every likely symbol."""
-    distribution = node.symbol_distribution(position)
-    if which >= 0:
-        level, aims = search.levels[which], AIMS if cells(node.mass, search.least) > 8 else MANY_AIMS
-    else:  # symbols past the likely ones share one level: they are never distinguished here
-        level, aims = np.minimum(_ranked(distribution), 4 * POPULAR), MANY_AIMS
-    masses = np.bincount(level, distribution).astype(np.float64, copy=False)
-    return cut(position, level, masses, node.mass, search.least, aims)
 
 
 class Sample(ABC):
