@@ -7,8 +7,7 @@ as a batch of one.
 from __future__ import annotations
 
 import math
-from functools import cache, partial
-from importlib.metadata import entry_points
+from functools import partial
 
 from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
@@ -19,8 +18,14 @@ from seqveil.core.mechanisms.base import (
     BatchMechanism,
     Mechanism,
     Sent,
+    batched,
     check_epsilon,
     constant,
+    find,
+    get,
+    instantaneous,
+    names,
+    register,
     rules_kept,
 )
 
@@ -100,60 +105,10 @@ batch_descent = BatchMechanism(
     rule=published.batch_descent,
 )
 
-PLUGINS = "seqveil.mechanisms"  # the group of entry points under which other packages offer tuples of mechanisms
+register(optimal, balanced, randomized_response, crr, guarded, in_blocks)
+register(auto, tree, batch_lp, batch_descent)
+
 EXACT = 128  # possible batches up to which the exact program takes some hundredths of a second
-
-_alone = {each.name: each for each in (optimal, balanced, randomized_response, crr)}
-_batched = {each.name: each for each in (auto, tree, batch_lp, batch_descent)}
-_apart = {each.name: each for each in (guarded, in_blocks)}  # they need more than an ε: declared secrets, a block
-
-
-@cache
-def plugged() -> dict[str, Mechanism]:
-    """Mechanisms that an installed package offers by an entry point, by name, such as the baselines of `evaluate`."""
-    return {each.name: each for point in entry_points(group=PLUGINS) for each in point.load()}
-
-
-def names() -> list[str]:
-    """Names of all mechanisms: one symbol at a time, then batches, then those for declared secrets and for blocks."""
-    return [*instantaneous(), *_batched, *_apart]
-
-
-def instantaneous() -> list[str]:
-    """Names of the mechanisms that release one symbol at a time, and need neither secrets nor blocks.
-
-    >>> instantaneous()
-    ['optimal', 'balanced', 'randomized_response', 'crr', 'optimal_ldp', 'mutual_information', 'temporal']
-    """
-    return [*_alone, *plugged()]
-
-
-def batched() -> list[str]:
-    """Names of the mechanisms that release w symbols at a time (w = 1 included).
-
-    >>> batched()
-    ['auto', 'tree', 'batch_lp', 'batch_descent']
-    """
-    return list(_batched)
-
-
-def find(mechanism: str | Mechanism | BatchMechanism) -> Mechanism | BatchMechanism:
-    """A mechanism of either kind by name; an object passes through."""
-    if not isinstance(mechanism, str):
-        return mechanism
-    ours: dict[str, Mechanism | BatchMechanism] = {**_alone, **_batched, **_apart}
-    found = ours.get(mechanism) or plugged().get(mechanism)
-    if found is None:
-        raise InputError(f"expected a mechanism among {', '.join(names())}, got {mechanism!r}")
-    return found
-
-
-def get(mechanism: str | Mechanism | BatchMechanism) -> Mechanism:
-    """A mechanism that releases one symbol at a time."""
-    found = find(mechanism)
-    if isinstance(found, Mechanism):
-        return found
-    raise InputError(f'"{found.name}" releases batches; expected one of {", ".join(instantaneous())}')
 
 
 def one_by_one(n: int, distortion: Distortion, epsilon: float | None) -> str:

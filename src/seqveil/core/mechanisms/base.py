@@ -1,7 +1,7 @@
 """What a mechanism is: a rule from public things to a release, with its promise written on it.
 
 `Mechanism` releases one symbol at a time and gives a kernel for each belief. `BatchMechanism` releases w symbols at a
-time and gives a `Rule` for each batch. Below them stand pieces of kernels that several share.
+time and gives a `Rule` for each batch. Below them stand the register, and pieces of kernels that several share.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
-from functools import cached_property, wraps
+from functools import cache, cached_property, wraps
+from importlib.metadata import entry_points
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from seqveil.core.model import MarkovModel
 
 LARGEST = 16.0  # ε of one release; beyond it 62-bit weights cannot keep the promise, and nothing is protected
+PLUGINS = "seqveil.mechanisms"  # the group of entry points under which other packages offer tuples of mechanisms
+APART = ("guarded", "blocks")  # mechanisms that need more than an ε: declared secrets, a block
 MEMORY = 128 << 20  # bytes of all rules of batches that are kept, about
 VECTORS = 24  # numbers for each state and position that a rule comes to, about: a few nodes of a tree
 MOST_RULES = 1024
@@ -169,6 +172,64 @@ class BatchMechanism(Promise):
     """A rule for every batch, and what it promises."""
 
     rule: Callable[[Batch], Rule]
+
+
+_registered: dict[str, Mechanism | BatchMechanism] = {}
+
+
+def register(*mechanisms: Mechanism | BatchMechanism) -> None:
+    """Let mechanisms be found by their names."""
+    _registered.update({mechanism.name: mechanism for mechanism in mechanisms})
+
+
+@cache
+def plugged() -> dict[str, Mechanism]:
+    """Mechanisms that an installed package offers by an entry point, by name, such as the baselines of `evaluate`."""
+    return {each.name: each for point in entry_points(group=PLUGINS) for each in point.load()}
+
+
+def names() -> list[str]:
+    """Names of all mechanisms: one symbol at a time, then batches, then those for declared secrets and for blocks."""
+    return [*instantaneous(), *batched(), *APART]
+
+
+def instantaneous() -> list[str]:
+    """Names of the mechanisms that release one symbol at a time, and need neither secrets nor blocks.
+
+    >>> from seqveil.core import mechanisms
+    >>> mechanisms.instantaneous()
+    ['optimal', 'balanced', 'randomized_response', 'crr', 'optimal_ldp', 'mutual_information', 'temporal']
+    """
+    ours = [name for name, each in _registered.items() if isinstance(each, Mechanism) and name not in APART]
+    return [*ours, *plugged()]
+
+
+def batched() -> list[str]:
+    """Names of the mechanisms that release w symbols at a time (w = 1 included).
+
+    >>> from seqveil.core import mechanisms
+    >>> mechanisms.batched()
+    ['auto', 'tree', 'batch_lp', 'batch_descent']
+    """
+    return [name for name, each in _registered.items() if isinstance(each, BatchMechanism)]
+
+
+def find(mechanism: str | Mechanism | BatchMechanism) -> Mechanism | BatchMechanism:
+    """A mechanism of either kind by name; an object passes through."""
+    if not isinstance(mechanism, str):
+        return mechanism
+    found = _registered.get(mechanism) or plugged().get(mechanism)
+    if found is None:
+        raise InputError(f"expected a mechanism among {', '.join(names())}, got {mechanism!r}")
+    return found
+
+
+def get(mechanism: str | Mechanism | BatchMechanism) -> Mechanism:
+    """A mechanism that releases one symbol at a time."""
+    found = find(mechanism)
+    if isinstance(found, Mechanism):
+        return found
+    raise InputError(f'"{found.name}" releases batches; expected one of {", ".join(instantaneous())}')
 
 
 Kept = TypeVar("Kept", bound=Rule)
