@@ -239,7 +239,7 @@ def test_a_belief_that_ruled_its_release_out_is_left_to_numpy():
 @pytest.mark.slow
 def test_loads_itself_when_worth_it_and_can_be_switched_off():
     """In processes of their own: how many releases there were is of a process."""
-    script = "from seqveil.core import bulk as c; print(c.ready(c.WORTH_IT - 1), c.ready(), c.load())"
+    script = "from seqveil.core import bulk as c; print(c.ready(c.WORTH_LOADING - 1), c.ready(c.WORTH_IT), c.load())"
     for switch, found in (("1", "False True True"), ("0", "False False False")):
         environment = os.environ | {"SEQVEIL_COMPILED": switch}
         done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)

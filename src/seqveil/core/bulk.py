@@ -5,9 +5,10 @@ A function marked `@compiled` is what it says, plain Python on lists or arrays. 
 same code compiled, once it is loaded, else the function itself. Nothing is reordered or fused on the way, so both give
 the same numbers to the last bit.
 
-numba comes with `pip install -e '.[fast]'`. Compiled code is loaded once a process has made enough releases to be worth
-it, or at `load()`: half a second, and some more the first time on a machine. `SEQVEIL_COMPILED=0` in the environment
-keeps to plain Python.
+numba comes with `pip install -e '.[fast]'`. Code that it kept of an earlier process takes half a second to load: with
+the first release of a session, and in a file of many users once there were enough releases to be worth it. Else it is
+compiled, which takes some seconds, once a process has made enough releases to be worth those, or at `load()`.
+`SEQVEIL_COMPILED=0` in the environment keeps to plain Python.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from types import FunctionType
 from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-WORTH_IT = 5_000  # releases of a process after which compiled code is loaded
+WORTH_IT = 20_000  # releases of a process after which the code is compiled where it has to be
+WORTH_LOADING = 2_000  # releases after which it is loaded where it was kept
 PART = 1 << 17  # numbers that are worth a thread: fewer cost more to hand out than they save
 NARROW = 128  # numbers up to which a row is one of many that go side by side
 LISTED = 1 << 20  # numbers made into lists at a time, about
@@ -67,10 +70,12 @@ def ready(releases: int = 1) -> bool:
     global _used, _made
     if _used is None:
         _made += releases
-        if _made >= WORTH_IT:
+        soon = releases == 1 or _made >= WORTH_LOADING  # one release alone is a session's, which is expected to go on
+        if _made >= WORTH_IT or (soon and _kept()):
             _used = os.environ.get("SEQVEIL_COMPILED") != "0" and find_spec("numba") is not None
             if _used:
-                took_step(0)
+                if not _kept():
+                    took_step(0)
                 _take_steps()
     return bool(_used)
 
@@ -156,6 +161,19 @@ _known: dict[Any, Any] = {}
 _scopes: dict[str, dict[str, Any]] = {}  # by module: its names, those of marked functions bound to compiled forms
 
 
+@cache
+def _kept() -> bool:
+    """Whether numba has kept compiled code of this very version, beside it or in a folder of its own."""
+    source, name = Path(__file__).parent / "mechanisms" / "closed_form.py", "closed_form.draw-*.nbi"
+    found = list(source.parent.glob(f"__pycache__/{name}"))
+    for folder in (os.environ.get("NUMBA_CACHE_DIR"), os.path.expanduser("~/.cache/numba")):
+        found += [] if not folder else Path(folder).glob(f"{source.parent.name}_*/{name}")
+    try:
+        return any(path.stat().st_mtime >= source.stat().st_mtime for path in found)
+    except OSError:  # a file that is gone again, or a package in an archive
+        return False
+
+
 _listening: list[Callable[[int], None]] = []
 
 
@@ -163,7 +181,7 @@ _listening: list[Callable[[int], None]] = []
 def heard(hear: Callable[[int], None]) -> Iterator[None]:
     """Have each step of bulk work in the block disclosed, by how many streams took it: for signs of progress.
 
-    0 is said when compiled code is loaded, which takes a while the first time on a machine.
+    0 is said when compiling begins, which takes a while and is kept for later processes.
 
     >>> with heard(print):
     ...     took_step(3)

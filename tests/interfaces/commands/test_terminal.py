@@ -46,8 +46,8 @@ def test_what_takes_long_says_how_far_it_is_in_a_log(monkeypatch, capfd):
         heard(capfd, "at a total of 1: 2 of 7 policies tried")  # nothing else is called meanwhile
     with terminal.rows("releasing") as meter:
         meter.advance(0, 8)
-        bulk.took_step(0)  # when compiled code is loaded
-        heard(capfd, "loading compiled code")
+        bulk.took_step(0)  # when code has to be compiled
+        heard(capfd, "compiling, once")
         bulk.took_step(2)  # as a secret in metres, whose releases take a program each
         heard(capfd, "releasing: 2 of 8 rows")
         meter.turn("comparing", 0.5)

@@ -364,10 +364,10 @@ def rows(label: str) -> Iterator[Meter]:
     """Progress over the rows of a file: `advance` is to be called with how many more are done, and of how many."""
 
     def stepped(streams: int) -> None:
-        """Count a step; with 0 streams, compiled code is loaded from here on."""
+        """Count a step; with 0 streams, code is compiled from here on."""
         meter.steps.append(streams)
         if not streams:
-            note("loading compiled code, which takes longer the first time")
+            note("compiling, once; later runs find the code kept")
 
     with Meter(label, None, "rows") as meter, heard(stepped):
         yield meter
