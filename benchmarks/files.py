@@ -1,6 +1,6 @@
 """Files of real sizes: release, audit and decode beside each other and beside the bare sparse products, and batches.
 
-All figures are processor time of one core (set OMP_NUM_THREADS=1 and SEQVEIL_THREADS=1), and ratios come from one run,
+All figures are processor time of one core (`taskset -c 0`), and ratios come from one run,
 so that a busy machine moves both sides alike.
 """
 
@@ -140,7 +140,7 @@ def _batch(model: MarkovModel, costs: Distortion, length: int) -> float:
         for begin in range(0, len(stream), length):
             batch = Batch(model, states, length, 10.0, costs)
             begun = time.process_time()
-            sent = TREE.draw(batch, stream[begin : begin + length], randomness)
+            sent = TREE.rule(batch).draw(stream[begin : begin + length], randomness)
             states = sent.ahead
             times.append(time.process_time() - begun)
     return 1e3 * float(np.median(times))

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from seqveil import MarkovModel, distortion
-from seqveil.core.mechanisms import Batch, BatchMechanism
+from seqveil.core.mechanisms import Batch
 from seqveil.core.mechanisms import tree as TREE
-from seqveil.core.mechanisms import tree_ldp as TREE_LDP
 from seqveil.core.programs import sound
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches
@@ -41,7 +40,6 @@ def _release(
     streams: list[Any],
     length: int,
     epsilon: float,
-    mechanism: BatchMechanism = TREE,
     skip: int = 0,
 ) -> tuple[float, float, float]:
     """Mean error a symbol, its standard error, and the median milliseconds a batch, all but the first `skip`."""
@@ -51,7 +49,7 @@ def _release(
         for place, start in enumerate(range(0, len(stream) - length + 1, length)):
             codes = stream[start : start + length]
             begun = time.perf_counter()
-            sent = mechanism.draw(Batch(model, states, length, epsilon, costs), codes, randomness)
+            sent = TREE.rule(Batch(model, states, length, epsilon, costs)).draw(codes, randomness)
             states = model.advance(sent.posterior)
             if place >= skip:
                 times.append(time.perf_counter() - begun)
@@ -80,20 +78,19 @@ def _small() -> list[Row]:
     """Expected distortion over the optimum of the linear program on all batches."""
     cases, rows = _small_cases(), []
     print(f"{len(cases)} small chains (n = 2..5, w = 1..6), expected distortion over the exact optimum")
-    print(f"  {'ε':>5}{'tree':>9}{'worst':>8}{'LDP tree':>10}")
+    print(f"  {'ε':>5}{'tree':>9}{'worst':>8}")
     for epsilon in EPSILONS:
-        ratios: dict[str, list[float]] = {"tree": [], "tree_ldp": []}
+        ratios: list[float] = []
         for n, length, name, model, table in cases:
             costs = distortion.hamming() if name == "hamming" else distortion.absolute(np.arange(n))
             batches = table[:, 1:].astype(int)
             between = costs.between(batches[:, None, :], batches[None]).sum(2)
             least = sound(table[:, 0], epsilon, between).error
             batch = Batch(model, model.initial, length, epsilon, costs)
-            for mechanism in (TREE, TREE_LDP):
-                ratios[mechanism.name].append(expected(mechanism, batch) / least)
-        mean = {name: math.exp(np.mean(np.log(found))) for name, found in ratios.items()}
-        print(f"  {epsilon:>5g}{mean['tree']:>9.3f}{max(ratios['tree']):>8.2f}{mean['tree_ldp']:>10.2f}", flush=True)
-        rows.append({"epsilon": epsilon, "worst": max(ratios["tree"]), **mean})
+            ratios.append(expected(TREE, batch) / least)
+        mean = math.exp(np.mean(np.log(ratios)))
+        print(f"  {epsilon:>5g}{mean:>9.3f}{max(ratios):>8.2f}", flush=True)
+        rows.append({"epsilon": epsilon, "worst": max(ratios), "tree": mean})
     return rows
 
 
@@ -111,17 +108,16 @@ def _walk(side: int, reach: int = 1) -> tuple[MarkovModel, distortion.Distortion
 def _walks() -> list[Row]:
     rows: list[Row] = []
     print(f"random walks on a {SIDE} × {SIDE} grid, w = 10, from the third batch on, mean Euclidean error in cells")
-    for reach, epsilon, mechanism in itertools.product((1, 3), (5.0, 10.0), (TREE, TREE_LDP)):
+    for reach, epsilon in itertools.product((1, 3), (5.0, 10.0)):
         model, costs = _walk(SIDE, reach)
         streams = list(model.sample(80, 10, seed=4))
-        error, spread, milliseconds = _release(model, costs, streams, 10, epsilon, mechanism, skip=2)
-        text = f"  steps up to {reach}, ε={epsilon:<3g}{mechanism.name:<10}{error:>7.2f} ± {spread:.2f}"
+        error, spread, milliseconds = _release(model, costs, streams, 10, epsilon, skip=2)
+        text = f"  steps up to {reach}, ε={epsilon:<3g}{'tree':<10}{error:>7.2f} ± {spread:.2f}"
         print(f"{text}{milliseconds:>9.1f} ms a batch", flush=True)
-        rows.append({"reach": reach, "epsilon": epsilon, "mechanism": mechanism.name, "error": error})
-        if mechanism is TREE:
-            single = _smoothed(model, costs, streams, epsilon / 10)
-            print(f"{'':<24}single steps, smoothed{single:>7.2f}: {single / error:.1f} times the error", flush=True)
-            rows.append({"reach": reach, "epsilon": epsilon, "mechanism": "single, smoothed", "error": single})
+        single = _smoothed(model, costs, streams, epsilon / 10)
+        print(f"{'':<24}single steps, smoothed{single:>7.2f}: {single / error:.1f} times the error", flush=True)
+        rows.append({"reach": reach, "epsilon": epsilon, "mechanism": "tree", "error": error})
+        rows.append({"reach": reach, "epsilon": epsilon, "mechanism": "single, smoothed", "error": single})
     return rows
 
 

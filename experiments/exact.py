@@ -105,7 +105,7 @@ class _Outcome:
 def _outcomes(batch: Batch, mechanism: BatchMechanism) -> list[_Outcome]:
     """Everything one batch can release, from the table of its codebook."""
     walk = np.full(batch.length, int(batch.states.argmax()), np.int64)
-    book = mechanism.draw(batch, walk, SeededRandomness(0)).book  # type: ignore[attr-defined]
+    book = mechanism.rule(batch).draw(walk, SeededRandomness(0)).book  # type: ignore[attr-defined]
     joint = book.rows.mass[:, None] * book.table
     costs, ones, found = book.rows.costs(book.labels), np.ones(batch.model.size), []
     for index in np.flatnonzero(joint.sum(0) > RARE):

@@ -153,7 +153,7 @@ def take_copy(copies: Queue[Path]) -> None:
     global HERE
     HERE = copies.get()
     os.chdir(HERE)
-    os.environ |= {"SEQVEIL_COMPILED": "0", "SEQVEIL_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    os.environ |= {"SEQVEIL_COMPILED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def collected(paths: Iterable[Path]) -> list[Tests]:

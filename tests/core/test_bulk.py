@@ -28,15 +28,6 @@ def test_parts_cover_every_row_once(four):
         assert np.array_equal(np.concatenate(found), np.arange(rows))
 
 
-def test_an_error_in_a_part_is_raised(four):
-    def work(part: slice) -> None:
-        if part.start:
-            raise ValueError("in a later part")
-
-    with pytest.raises(ValueError, match="later part"):
-        bulk.in_parts(1000, work)
-
-
 @pytest.mark.parametrize("mechanism", ["optimal", "crr"])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_releases_beliefs_and_accounts_are_those_of_one_thread(mechanism, sparse, monkeypatch):

@@ -38,7 +38,7 @@ def budgets(draw):
 @st.composite
 def plain_policies(draw):
     batch = draw(st.integers(1, 4))
-    mechanism = draw(st.sampled_from(["tree", "tree_ldp", "auto"] if batch > 1 else [None, "balanced", "tree"]))
+    mechanism = draw(st.sampled_from(["tree", "auto"] if batch > 1 else [None, "balanced", "tree"]))
     distortion = draw(st.sampled_from(["hamming", "absolute", "squared"]))
     if draw(st.booleans()):
         budget = sv.Budget(total=5.0, over=draw(st.integers(4, 99)), delta=draw(st.none() | st.floats(1e-9, 0.1)))

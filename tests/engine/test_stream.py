@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from compiling import restored, use  # noqa: F401 -- it restores after every test
 from reference import streams as ref
+from reference.batches import lift_of
 from reference.streams import Rows
 from seqveil import mechanisms, secrets
 from seqveil.core import filtering
@@ -23,7 +24,6 @@ from seqveil.core.kernel import Kernels, to_weights
 from seqveil.core.leakage import Leakages, weight_range
 from seqveil.core.mechanisms import Batch, BatchMechanism
 from seqveil.core.mechanisms.codebook import Codebook, support
-from seqveil.core.mechanisms.trees import TreeRelease
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import batches, stream
@@ -373,13 +373,6 @@ def test_batches_are_charged_from_above_beyond_the_range_of_a_float(mechanism):
     if mechanism is RESPONSE:
         assert moved.min() < -4500
         assert state.account.blurred.all()
-
-
-def lift_of(sent, codes: np.ndarray) -> float:
-    """What the release says about a batch, up to a factor."""
-    if isinstance(sent, TreeRelease):
-        return sent.lift(codes)
-    return float(sent.lifts[sent.book.rows.row(codes)])
 
 
 def test_a_release_is_charged_for_a_symbol_that_only_its_logarithm_remembers():

@@ -186,7 +186,7 @@ def test_a_single_user_is_learned_around_the_population():
 
 
 def test_what_cannot_be_learned_from_is_refused():
-    batched = Policy(epsilon=2.0, batch=2, mechanism="tree_ldp").on(STICKY)
+    batched = Policy(epsilon=2.0, batch=2, mechanism="tree").on(STICKY)
     with pytest.raises(InputError, match="batches"):
         Evidence.of(batched, [[0, 1]])
     with pytest.raises(InputError, match="no events"):

@@ -8,6 +8,7 @@ import numpy as np
 from seqveil.core.filtering import predict
 from seqveil.core.mechanisms import Batch
 from seqveil.core.mechanisms.codebook import Codebook
+from seqveil.core.mechanisms.trees import TreeRelease
 from seqveil.core.model import MarkovModel
 
 
@@ -56,12 +57,31 @@ def every_batch(model, length):
     return batches, np.array(walks)
 
 
+def lift_of(sent, codes):
+    """a(y|o)/p(y) of a release for any batch o: from its soft box, or from the row of its codebook."""
+    if not isinstance(sent, TreeRelease):
+        return float(sent.lifts[sent.book.rows.row(codes)])
+    inside = math.prod(float(weights[codes[position]]) for position, weights in sent.box.items())
+    return (sent.fresh + sent.disclosed * inside) / sent.marginal
+
+
+def every_leaf(tree):
+    """All leaves of a tree, from left to right."""
+    leaf = tree.walk(lambda level, split: 0)
+    yield leaf
+    while 0 in leaf.path:
+        turn = max(level for level, side in enumerate(leaf.path) if side == 0)
+        script = (*leaf.path[:turn], 1)
+        leaf = tree.walk(lambda level, split, script=script: script[level] if level < len(script) else 0)
+        yield leaf
+
+
 def expected(mechanism, batch):
     """Expected cost of the whole batch: from the table of its codebook, or from all leaves of its tree."""
     rule, costs = mechanism.rule(batch), batch.distortion
     if isinstance(rule, Codebook):
         return float((rule.rows.mass[:, None] * rule.table * rule.rows.costs(rule.labels)).sum())
-    columns, released = np.arange(batch.model.n), [rule.released(leaf) for leaf in rule.everything()]
+    columns, released = np.arange(batch.model.n), [rule.released(leaf) for leaf in every_leaf(rule)]
     return float(sum((one * costs.between(columns, costs.best_guess(one)[:, None])).sum() for one in released))
 
 

@@ -8,8 +8,7 @@ the same numbers to the last bit.
 numba comes with `pip install -e '.[fast]'`. Code that it kept of an earlier process takes half a second to load: with
 the first release of a session, and in a file of many users once there were enough releases to be worth it. Else it is
 compiled, which takes some seconds, once a process has made enough releases to be worth those, or at `load()`.
-`SEQVEIL_COMPILED=0` in the environment keeps to plain Python; `SEQVEIL_THREADS` sets how many threads there may be, by
-default as many as the cores this process may use.
+`SEQVEIL_COMPILED=0` in the environment keeps to plain Python.
 """
 
 from __future__ import annotations
@@ -30,11 +29,13 @@ from numpy.typing import NDArray
 
 WORTH_IT = 20_000  # releases of a process after which the code is compiled where it has to be
 WORTH_LOADING = 2_000  # releases after which it is loaded where it was kept
-PART = 8192  # rows that are worth a thread: fewer cost more to hand out than they save
-NARROW = 128  # numbers up to which a row counts as one; a wider one is as much work as several
-BLOCK = 64  # compiled code takes rows in blocks of so many
+PART = 1 << 17  # numbers that are worth a thread: fewer cost more to hand out than they save
+NARROW = 128  # numbers up to which a row is one of many that go side by side
 LISTED = 1 << 20  # numbers made into lists at a time, about
 
+ANY = 1 << 62  # no limit
+
+Ints = NDArray[np.int64]
 Source = TypeVar("Source")
 Found = TypeVar("Found")
 
@@ -89,27 +90,24 @@ def row_by_row(function: Any, numbers: Sequence[Any], given: Sequence[Any], fill
 
     Compiled code gets arrays, in parts for threads; plain Python gets lists. An empty array stays empty.
     """
-    rows, width = len(filled[0]), given[0][0].size
+    rows = len(filled[0])
     code = form(function, rows)
 
     def some(part: slice) -> None:
-        """Run one part: compiled code fills the arrays in place, plain code fills lists that are copied back."""
-        here, made = [np.ascontiguousarray(array[part]) for array in given], [array[part] for array in filled]
-        if code is not function:
-            code(*numbers, *here, *made)
-            return
-        lists = [array.tolist() for array in made]
-        shared = [each.tolist() if isinstance(each, np.ndarray) else each for each in numbers]
-        function(*shared, *(array.tolist() for array in here), *lists)
-        for array, values in zip(made, lists, strict=True):
-            array[:] = values
+        """Have compiled code fill one part of the arrays in place."""
+        here = [np.ascontiguousarray(array[part]) for array in given]
+        code(*numbers, *here, *(array[part] for array in filled))
 
     if code is not function:
-        in_parts(rows, some, width)
+        in_parts(rows, some, given[0][0].size)
         return
+    shared = [each.tolist() if isinstance(each, np.ndarray) else each for each in numbers]
     step = max(1, LISTED // sum(array[:1].size for array in (*given, *filled)))
     for at in range(0, rows, step):
-        some(slice(at, at + step))
+        here, made = ([array[at : at + step].tolist() for array in arrays] for arrays in (given, filled))
+        function(*shared, *here, *made)
+        for array, values in zip(filled, made, strict=True):
+            array[at : at + step] = values
 
 
 def _take_steps() -> None:
@@ -203,28 +201,20 @@ def took_step(rows: int) -> None:
 
 @cache
 def threads() -> int:
-    """How many threads bulk work may use."""
-    asked = os.environ.get("SEQVEIL_THREADS", "")
-    if asked.isdecimal() and int(asked) > 0:
-        return int(asked)
+    """How many threads bulk work may use: one for each core that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def in_parts(rows: int, work: Callable[[slice], Found], width: int = 1) -> list[Found]:
-    """What `work` gives for each part of the rows; the parts run side by side, and in one where there are few rows.
-
-    `width` says how many numbers a row has: of wide rows fewer are worth a thread.
+    """What `work` gives for each part of the rows, which run side by side; `width` is how many numbers a row has.
 
     >>> in_parts(10, lambda part: part.stop - part.start)
     [10]
     """
-    if rows < PART and width <= NARROW:  # the usual case
-        return [work(slice(0, rows))]
-    worth, block = (PART, BLOCK) if width <= NARROW else (max(1, PART * NARROW // (8 * width)), 1)
-    count = min(threads(), rows // worth)
+    count = min(threads(), rows, rows * width // PART)
     if count <= 1:
         return [work(slice(0, rows))]
-    size = -(-rows // (count * block)) * block
+    size = -(-rows // count)
     parts = [slice(at, min(rows, at + size)) for at in range(0, rows, size)]
     return list(_pool().map(work, parts))
 
@@ -236,11 +226,6 @@ def _pool() -> ThreadPoolExecutor:
 
 if hasattr(os, "register_at_fork"):  # the threads of a pool do not come along into a forked process
     os.register_at_fork(after_in_child=_pool.cache_clear)
-
-
-ANY = 1 << 62  # no limit
-
-Ints = NDArray[np.int64]
 
 
 class ByUser:

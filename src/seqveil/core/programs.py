@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -52,8 +51,6 @@ LABELS_AT_ONCE = 16
 FIRST_PAIRS, MORE_PAIRS = 500, 300  # pairs that a bounded program starts with, and takes in at a time
 MORE_ROWS = 12  # bounds taken in at a time
 
-Columns = tuple[Any, Any, Floats]  # where each column begins, the rows it has entries in, and the entries
-
 
 class Unsolved(GuaranteeError):
     """The solver gave up. Whoever can say nothing instead does so, which keeps every bound."""
@@ -62,8 +59,9 @@ class Unsolved(GuaranteeError):
 class Program:
     """min cost·v over 0 ≤ v ≤ most with lower ≤ A v ≤ upper, whose columns come in one go or as they are asked for.
 
+    >>> from scipy import sparse
     >>> program = Program(np.array([1.0]), np.array([1.0]))
-    >>> program.add(np.array([2.0, 1.0]), (np.array([0, 1, 2]), np.array([0, 0]), np.ones(2)))
+    >>> program.add(np.array([2.0, 1.0]), sparse.csc_array(np.ones((1, 2))))
     >>> found, duals = program.run()
     >>> found.tolist(), duals.tolist()
     ([0.0, 1.0], [1.0])
@@ -75,26 +73,14 @@ class Program:
         self._solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
         self._solver.silent()
         self._solver.setOptionValue("small_matrix_value", UNSEEN)  # dropped entries make the just feasible infeasible
-        self._lower, self._upper = lower, upper
+        self._solver.addRows(lower.size, lower, upper, 0, np.zeros(lower.size, np.int32), [], [])
 
-    def add(self, cost: Floats, columns: Columns, most: float = math.inf) -> None:
-        """Columns, or further ones. They leave what was found feasible, so the primal simplex goes on from there."""
-        import highspy
-
-        starts, places, values = columns
-        bounds = np.zeros(cost.size), np.full(cost.size, most)
+    def add(self, cost: Floats, matrix: Any, most: float = math.inf) -> None:
+        """Columns, sparse; further ones leave what was found feasible, so the primal simplex goes on from there."""
         if self._solver.getNumCol():
-            entries = starts[:-1].astype(np.int32), places.astype(np.int32), values
-            self._solver.addCols(cost.size, cost, *bounds, values.size, *entries)
             self._solver.setOptionValue("simplex_strategy", 4)
-            return
-        program = highspy.HighsLp()
-        program.num_row_, program.num_col_ = self._lower.size, cost.size
-        program.row_lower_, program.row_upper_ = self._lower, self._upper
-        program.col_cost_, (program.col_lower_, program.col_upper_) = cost, bounds
-        program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-        program.a_matrix_.start_, program.a_matrix_.index_, program.a_matrix_.value_ = starts, places, values
-        self._solver.passModel(program)
+        entries = matrix.indptr[:-1].astype(np.int32), matrix.indices.astype(np.int32), matrix.data
+        self._solver.addCols(cost.size, cost, np.zeros(cost.size), np.full(cost.size, most), matrix.nnz, *entries)
 
     def run(self) -> tuple[Floats, Floats]:
         """v, what the solver leaves below zero rounded away, and the duals of the rows."""
@@ -115,16 +101,6 @@ class Program:
             f"a linear program of {solver.getNumCol()} variables was not solved ({solver.getModelStatus().name}); "
             'use mechanism="balanced" or "randomized_response", which need no solver'
         )
-
-
-def minimise(cost: Floats, matrix: Any, lower: Floats, upper: Floats, most: float = math.inf) -> tuple[Floats, Floats]:
-    """min cost·v over 0 ≤ v ≤ most with lower ≤ matrix v ≤ upper: v, and the duals of the rows.
-
-    `matrix` is sparse, by columns.
-    """
-    program = Program(lower, upper)
-    program.add(cost, (matrix.indptr, matrix.indices, matrix.data), most)
-    return program.run()
 
 
 @dataclass(frozen=True)
@@ -233,28 +209,20 @@ def _first_labels(weight: Floats, cost: Floats, kappa: float) -> Ints:
 
 def _run_highs(weight: Floats, cost: Floats, kappa: float) -> tuple[Floats, Floats]:
     """Variables I(y|x) and p(y); rows: I(y|x) ≤ p(y)/κ, Σ_y I(y|x) = 1 (their duals are the prices), Σ_x β I = p."""
+    from scipy import sparse
+
     n, m = cost.shape
-    starts, places = _layout(n, m)
-    each = np.ones((n, m, 3))  # of I(y|x): its bound by p(y), its sum over y, its share of p(y)
-    each[:, :, 2] = weight[:, None]
-    values = np.concatenate((each.ravel(), np.tile(np.append(np.full(n, -1.0 / kappa), -1.0), m)))
+    cell, label, ones = np.arange(n * m), np.arange(m), np.ones(n * m)
+    x, y = np.divmod(cell, m)
     upper = np.concatenate((np.zeros(n * m), np.ones(n), np.zeros(m)))
-    lower = np.concatenate((np.full(n * m, -np.inf), upper[n * m :]))
-    program = Program(lower, upper)
-    program.add(np.concatenate(((weight[:, None] * cost).ravel(), np.zeros(m))), (starts, places, values))
+    program = Program(np.concatenate((np.full(n * m, -np.inf), upper[n * m :])), upper)
+    places = np.concatenate((cell, n * m + x, n * m + n + y, cell, n * m + n + label))
+    columns = np.concatenate((cell, cell, cell, n * m + y, n * m + label))
+    values = np.concatenate((ones, ones, weight[x], -ones / kappa, -np.ones(m)))
+    costs = np.concatenate(((weight[:, None] * cost).ravel(), np.zeros(m)))
+    program.add(costs, sparse.csc_array((values, (places, columns))))
     found, duals = program.run()
     return found[: n * m].reshape(n, m), duals[n * m : n * m + n]
-
-
-@lru_cache(maxsize=32)
-def _layout(n: int, m: int) -> tuple[Ints, Ints]:
-    """Where the columns of `_run_highs` begin, and the rows of their entries: three of each I(y|x), n + 1 of p(y)."""
-    cell, last = np.arange(n * m).reshape(n, m), n * m + n + np.arange(m)
-    sums = np.broadcast_to(n * m + np.arange(n)[:, None], (n, m))
-    each = np.stack((cell, sums, np.broadcast_to(last, (n, m))), axis=2)
-    shares = np.concatenate((cell, last[None]), axis=0).T
-    starts = np.concatenate((np.arange(0, 3 * n * m, 3), 3 * n * m + (n + 1) * np.arange(m + 1)))
-    return starts, np.concatenate((each.ravel(), shares.ravel()))
 
 
 def _reduced_costs(weight: Floats, cost: Floats, kappa: float, prices: Floats) -> Floats:
@@ -334,12 +302,14 @@ def _over_pairs(pairs: Any, priced: Floats, rows: Floats) -> tuple[Floats, Float
         x, y = np.concatenate([x, more[0]]), np.concatenate([y, more[1]])
 
 
-def _pair_columns(x: Ints, y: Ints, shape: tuple[int, ...], rows: Floats) -> Columns:
+def _pair_columns(x: Ints, y: Ints, shape: tuple[int, ...], rows: Floats) -> Any:
     """The column of each pair: a one in the row of its symbol, and its part in the bounds of its label."""
-    at = np.column_stack([x, *(shape[0] + i * shape[1] + y for i in range(len(rows)))])
-    values = np.column_stack([np.ones(x.size), *(row[x] for row in rows)])
-    there = values != 0.0
-    return np.concatenate([[0], np.cumsum(there.sum(1))]), at[there], values[there]
+    from scipy import sparse
+
+    at = np.stack([x, *(shape[0] + i * shape[1] + y for i in range(len(rows)))], axis=1)
+    values = np.concatenate([np.ones((1, x.size)), rows[:, x]]).T
+    pair, place = np.nonzero(values)
+    return sparse.csc_array((values[pair, place], (at[pair, place], pair)), shape=(at.max() + 1, x.size))
 
 
 def _first_pairs(priced: Floats, rows: Floats) -> Any:

@@ -37,7 +37,7 @@ def step(
 
     def send(mechanism: BatchMechanism, batch: Batch) -> Sent:
         """Draw for the truth, where what is outside the alphabet has been replaced."""
-        return mechanism.draw(batch, hidden(setting, state, truth, randomness), randomness)
+        return mechanism.rule(batch).draw(hidden(setting, state, truth, randomness), randomness)
 
     return _advance(setting, state, truth.size, send, times)
 
@@ -64,7 +64,9 @@ def observe(
     setting: Terms, state: State, path: tuple[int, ...] | None, length: int, times: Floats | None = None
 ) -> tuple[Sent | None, State]:
     """The same step as a receiver sees it: the path (None: nothing was sent) is given, nothing private is needed."""
-    sent, after = _advance(setting, state, length, lambda mechanism, batch: mechanism.read(batch, path or ()), times)
+    sent, after = _advance(
+        setting, state, length, lambda mechanism, batch: mechanism.rule(batch).read(path or ()), times
+    )
     if (sent is None) != (path is None):
         raise DataError("a batch stands where the budget allows none, or is missing; check epsilon and budget")
     return sent, after

@@ -23,7 +23,7 @@ from seqveil.core.bulk import ByUser, took_step
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints, Kernels, to_weights
 from seqveil.core.leakage import Leakages, cost, pass_over, weight_range
-from seqveil.core.mechanisms.base import Asked
+from seqveil.core.mechanisms.base import Asked, Mechanism
 from seqveil.core.mechanisms.blocks import Blocks
 from seqveil.core.randomness import Randomness, rows
 from seqveil.core.secrets.account import together
@@ -375,8 +375,9 @@ def _within_budget(setting: Terms, beliefs: Floats, epsilons: Floats, gone: Mask
 def _choose(setting: Terms, beliefs: Floats, epsilon: float, asked: Asked) -> tuple[Ints, Ints]:
     """The release of each user and its column: compiled where that is there, else from the kernels, part by part."""
     (users, n), made = beliefs.shape, None
-    if epsilon >= GONE:  # all releases without a stack of kernels, where that is to be had
-        made = mechanisms.get(setting.mechanism).release(beliefs, epsilon, setting.distortion, asked)
+    mechanism = setting.mechanism
+    if epsilon >= GONE and isinstance(mechanism, Mechanism):  # all releases without a stack of kernels, if it can
+        made = mechanism.release(beliefs, epsilon, setting.distortion, asked)
     if made is not None and not made.impossible:
         codes, columns, left = made.codes, made.columns, made.left
     else:

@@ -64,7 +64,7 @@ def test_rows_at_once_are_moves_one_by_one(seed, count, epsilon, step):
 
 def table_of(batch):
     """Q over all of X^w, possible or not."""
-    book = MECHANISM.draw(batch, np.zeros(batch.length, np.int64), SeededRandomness(0)).book
+    book = MECHANISM.rule(batch).draw(np.zeros(batch.length, np.int64), SeededRandomness(0)).book
     batches, _ = every_batch(batch.model, batch.length)
     return book.table[[book.rows.row(o) for o in batches]]
 
@@ -82,7 +82,7 @@ def test_within_the_bound_and_never_better_than_the_optimum(epsilon):
             assert expected(MECHANISM, batch) >= expected(batch_lp, batch) - 1e-9
             _, walks = every_batch(model, length)
             marginal = np.einsum("s,ose->o", batch.states, walks) @ table
-            sent = MECHANISM.draw(batch, np.zeros(length, np.int64), SeededRandomness(seed))
+            sent = MECHANISM.rule(batch).draw(np.zeros(length, np.int64), SeededRandomness(seed))
             assert -epsilon - 1e-9 <= sent.least <= sent.most <= epsilon + 1e-9
             check_release(batch, sent, table[:, sent.path[0]] / marginal[sent.path[0]])
 

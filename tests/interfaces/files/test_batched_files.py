@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from filed import audit_file, decode_file, release_file
+from reference.batches import lift_of
 from seqveil import Budget, MarkovModel
 from seqveil.core.errors import DataError
 from seqveil.engine import batches, stream
@@ -81,7 +82,7 @@ def brute_distributions(setting, log, length, batch):
     weight = model.initial[grid[:, 0]] * np.prod([moves[grid[:, t], grid[:, t + 1]] for t in range(length - 1)], axis=0)
     for k, one in enumerate(sent):
         if one is not None:
-            weight = weight * [one.lift(row[k * batch : (k + 1) * batch]) for row in grid]
+            weight = weight * [lift_of(one, row[k * batch : (k + 1) * batch]) for row in grid]
     distributions = [np.bincount(grid[:, t], weight, model.n) for t in range(length)]
     return np.stack(distributions) / weight.sum()
 

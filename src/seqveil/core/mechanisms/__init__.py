@@ -26,6 +26,7 @@ from seqveil.core.mechanisms.base import (
     instantaneous,
     names,
     register,
+    rules_kept,
 )
 
 _TRUSTS = "model for ε-SIP; nothing for 2ε-LDP"
@@ -62,48 +63,31 @@ crr = Mechanism(
     ldp=math.inf,
     build=published.crr,
 )
-guarded = Mechanism(
+guarded = _sound(
     name="guarded",
     summary="the least error that keeps declared secrets",
     guarantee="the odds of every declared secret move by at most e^ε in total; nothing else without an ε of its own",
     trusts="the model",
-    sound=True,
-    ldp=2.0,
     build=responses.guarded,
 )
-
-in_blocks = Mechanism(
+in_blocks = _sound(
     name="blocks",
     summary="one hidden bit for w events: the true cells of a public schedule, or draws from the belief",
     guarantee="ε-SIP, both sides, per block of w events; one release alone may reveal all of ε",
-    trusts=_TRUSTS,
-    sound=True,
-    ldp=2.0,
     largest=blocks.LARGEST,
     build=blocks.kernels,
 )
 
-
 auto = _sound_batches(
     name="auto",
     summary="batch_lp where the possible batches are few, else tree",
-    rule=lambda batch: choose(batch).rule(batch),
+    rule=rules_kept(lambda batch: choose(batch).rule(batch)),
     largest=trees.LARGEST_BATCH,
 )
 tree = _sound_batches(
     name="tree",
     summary="true cell of the batch in a public tree, no cell below 1/(1+e^ε)",
     rule=trees.tree,
-    largest=trees.LARGEST_BATCH,
-)
-tree_ldp = BatchMechanism(
-    name="tree_ldp",
-    summary="true cell of the batch in a public tree, disclosed less often",
-    guarantee="ε-LDP per batch",
-    trusts="nothing; the model only helps utility",
-    sound=True,
-    ldp=1.0,
-    rule=trees.tree_ldp,
     largest=trees.LARGEST_BATCH,
 )
 batch_lp = _sound_batches(
@@ -122,7 +106,7 @@ batch_descent = BatchMechanism(
 )
 
 register(optimal, balanced, randomized_response, crr, guarded, in_blocks)
-register(auto, tree, tree_ldp, batch_lp, batch_descent)
+register(auto, tree, batch_lp, batch_descent)
 
 EXACT = 128  # possible batches up to which the exact program takes some hundredths of a second
 
@@ -134,7 +118,10 @@ def one_by_one(n: int, distortion: Distortion, epsilon: float | None) -> str:
     >>> one_by_one(43_097, hamming(), 1.0), one_by_one(300, absolute(range(300)), 1.0)
     ('optimal', 'tree')
     """
-    quick = closed_form.fits(n, epsilon or LARGEST) if distortion.is_hamming else n <= closed_form.QUICK
+    if distortion.is_hamming:
+        quick = closed_form.columns(n, epsilon or LARGEST) <= closed_form.WIDEST
+    else:
+        quick = n <= closed_form.QUICK
     return "optimal" if quick else "tree"
 
 
@@ -177,5 +164,4 @@ __all__ = [
     "optimal",
     "randomized_response",
     "tree",
-    "tree_ldp",
 ]

@@ -100,7 +100,7 @@ class Mechanism(Promise):
 
     def kernels(self, beliefs: Floats, epsilon: float, distortion: Distortion | None = None) -> Kernels:
         """One kernel for each row of `beliefs`, verified from its integers; ε too small to use gives the constant."""
-        costs = hamming() if distortion is None else distortion
+        costs = distortion or hamming()
         self.check_distortion(costs)
         if usable(epsilon, beliefs.shape[1]) == 0.0 or beliefs.shape[1] == 1:
             return constant(beliefs, costs)
@@ -173,14 +173,6 @@ class BatchMechanism(Promise):
 
     rule: Callable[[Batch], Rule]
 
-    def draw(self, batch: Batch, codes: Ints, randomness: Randomness) -> Sent:
-        """Release one batch."""
-        return self.rule(batch).draw(codes, randomness)
-
-    def read(self, batch: Batch, path: tuple[int, ...]) -> Sent:
-        """The release with this path, as anyone with the model reads it."""
-        return self.rule(batch).read(path)
-
 
 _registered: dict[str, Mechanism | BatchMechanism] = {}
 
@@ -193,8 +185,7 @@ def register(*mechanisms: Mechanism | BatchMechanism) -> None:
 @cache
 def plugged() -> dict[str, Mechanism]:
     """Mechanisms that an installed package offers by an entry point, by name, such as the baselines of `evaluate`."""
-    offered = [mechanism for point in entry_points(group=PLUGINS) for mechanism in point.load()]
-    return {mechanism.name: mechanism for mechanism in offered}
+    return {each.name: each for point in entry_points(group=PLUGINS) for each in point.load()}
 
 
 def names() -> list[str]:
@@ -218,7 +209,7 @@ def batched() -> list[str]:
 
     >>> from seqveil.core import mechanisms
     >>> mechanisms.batched()
-    ['auto', 'tree', 'tree_ldp', 'batch_lp', 'batch_descent']
+    ['auto', 'tree', 'batch_lp', 'batch_descent']
     """
     return [name for name, each in _registered.items() if isinstance(each, BatchMechanism)]
 
@@ -289,15 +280,12 @@ def parts(distribution: Floats, total: Ints) -> Ints:
     return shares
 
 
-def truth_or_draw(disclosed: Ints, base: Ints, released_as: Ints | None = None) -> Kernels:
-    """Tell the truth with weight `disclosed` (B,), else draw by the weights `base` (B, n); together they sum to 2**62.
-
-    `released_as` (B, n) lets a symbol be released as another one.
-    """
+def truth_or_draw(disclosed: Ints, base: Ints) -> Kernels:
+    """Tell the truth with weight `disclosed` (B,), else draw by the weights `base` (B, n); all sum to 2**62."""
     users, n = base.shape
     outputs = np.broadcast_to(np.arange(n), (users, n))
     extra = np.broadcast_to(disclosed[:, None, None], (users, n, 1))
-    return Kernels(n, outputs, base, extra, (outputs if released_as is None else released_as)[:, :, None])
+    return Kernels(n, outputs, base, extra, outputs[:, :, None])
 
 
 def full_tables(weights: Ints) -> Kernels:

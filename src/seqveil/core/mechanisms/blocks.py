@@ -38,12 +38,12 @@ from numpy.typing import NDArray
 
 from seqveil.core import filtering
 from seqveil.core.bulk import ByUser, compiled, load, reals, row_by_row, wholes
-from seqveil.core.distortion import WHOLE, Distortion
+from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, slack
-from seqveil.core.leakage import Leakages, larger_side, weight_range
+from seqveil.core.leakage import Leakages, larger_side
 from seqveil.core.mechanisms.base import Asked
-from seqveil.core.mechanisms.closed_form import ONE, Row, pick, room_for, table
+from seqveil.core.mechanisms.closed_form import ONE, Row, pick, room_for, table, weigh, write_column
 from seqveil.core.mechanisms.neighbours import line, near_table
 from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import SeededRandomness
@@ -64,7 +64,6 @@ PATHS = 128  # for each change at least
 GAIN = 1e-3  # of the cost, that a change must gain
 SMALL = 500  # steps of the chain up to which so much is simulated; of larger ones less in proportion
 SHORT = 40  # events of a block, likewise
-UNTHREADED = 250_000  # products of a matrix up to which BLAS keeps to one thread; others would wait busily
 OUTWARD = np.array([1.0, -1.0])  # for both sides of an account: up for the largest lifts, down for the least
 
 Mask = NDArray[np.bool_]
@@ -140,23 +139,14 @@ class BlockRule:
 
     def numbers(self, levels: Floats) -> Floats:
         """fake, κ, e^L and e^-L of each block: (B, 4)."""
-        if levels.size == 1:  # a session's
-            return self._level(levels.item())[1]
-        if levels.size and (levels == levels[0]).all():
-            return np.broadcast_to(self._level(levels[0].item())[1], (levels.size, 4))
-        return np.concatenate([np.zeros((0, 4)), *(self._level(each)[1] for each in levels.tolist())])
+        known = levels[:1] if (levels == levels[:1]).all() else levels
+        each = (level_numbers(level, self.model.size, self.length)[1] for level in known.tolist())
+        return np.broadcast_to(np.concatenate([np.zeros((0, 4)), *each]), (levels.size, 4))
 
     def bits(self, levels: Floats, thrown: Ints) -> Mask:
         """Whether the hidden bit of each block is real, by one draw each."""
-        return thrown >= np.array([self._level(each)[0] for each in levels.tolist()], np.int64)
-
-    def _level(self, level: float) -> tuple[int, Floats]:
-        return level_numbers(level, self.model.size, self.length)
-
-    @cached_property
-    def asks(self) -> Ints:
-        """The schedule as an array: (w,)."""
-        return np.array(self.schedule, np.int64)
+        fake = [level_numbers(level, self.model.size, self.length)[0] for level in levels.tolist()]
+        return thrown >= np.array(fake, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +156,8 @@ class Blocks(ByUser):
     levels: Floats  # (B,) L
     places: Ints  # (B,) events so far
     numbers: Ints  # (B,) blocks before it
-    filters: Floats  # (B, 2, S) the belief given the path, and the first belief moved on freely
+    given: Floats  # (B, S) the belief given the path
+    free: Floats  # (B, S) the first belief moved on freely
     ratios: Floats  # (B,) ρ = q/F
     skews: Floats  # (B,) Π ŝ/q
     before: Leakages  # the account when it began
@@ -175,17 +166,24 @@ class Blocks(ByUser):
     @classmethod
     def start(cls, rule: BlockRule, users: int) -> Blocks:
         """Of users of whom nothing was released yet."""
-        nothing, whole = np.zeros(users), (np.zeros(users, np.int64), np.zeros(users, np.int64))
         states, account = filtering.start(rule.model, users), Leakages.start(rule.model, users)
-        ones, inside = (np.ones(users), np.ones(users)), _fresh(rule, users)
-        return cls(nothing, *whole, np.stack([states, states], axis=1), *ones, account, inside)
+        return cls._new(rule, np.zeros(users), np.zeros(users, np.int64), states, account)
+
+    @classmethod
+    def _new(cls, rule: BlockRule, levels: Floats, numbers: Ints, states: Floats, before: Leakages) -> Blocks:
+        users, ones = len(levels), np.ones(len(levels))
+        if rule.entries == 1:  # from whichever state
+            off = np.zeros((users, 1, 1 if rule.model.full_support else rule.model.size))
+        else:  # for each first state apart
+            off = np.tile(np.where(np.eye(rule.entries, dtype=bool), 0.0, np.inf), (users, 1, 1))
+        inside = Leakages(np.zeros(off.shape[:2]), np.zeros(off.shape[:2]), -off, off)
+        places = np.zeros(users, np.int64)
+        return cls(levels, places, numbers, states.copy(), states.copy(), ones, ones.copy(), before, inside)
 
     def begin(self, rule: BlockRule, who: Mask, levels: Floats, states: Floats, account: Leakages) -> Blocks:
         """A block begins for some users, with the belief and the account that they have now."""
-        users, before = len(who), account.where(who, account)  # which nobody else writes to
-        ones, zeros = (np.ones(users), np.ones(users)), np.zeros(users, np.int64)
-        both = np.stack([states, states], axis=1)
-        begun = Blocks(levels, zeros, self.numbers, both, *ones, before, _fresh(rule, users))
+        before = account.where(who, account)  # which nobody else writes to
+        begun = self._new(rule, levels, self.numbers, states, before)
         return begun if who.all() else begun.where(who, self)
 
     def end(self, who: Mask) -> Blocks:
@@ -198,16 +196,6 @@ class Blocks(ByUser):
             places=np.where(who, 0, self.places),
             numbers=self.numbers + who,
         )
-
-    @property
-    def given(self) -> Floats:
-        """The belief given the path: (B, S)."""
-        return self.filters[:, 0]
-
-    @property
-    def free(self) -> Floats:
-        """The first belief moved on freely: (B, S)."""
-        return self.filters[:, 1]
 
     @property
     def running(self) -> Mask:
@@ -225,20 +213,15 @@ class Disclosed:
     """What an event of B blocks made public."""
 
     codes: Ints  # (B,)
-    wide: Ints  # (B, 2, n) f(released | x) · 2**62, and 2**62 for the filter that moves on freely
+    columns: Ints  # (B, n) f(released | x) · 2**62
     weights: Ints  # (B, 3) the least and the largest f(released | x), and the weight of the fake draw, over 2**62
     impossible: Mask  # (B,) which releases given cannot have been made
 
     @classmethod
     def nothing(cls, users: int, n: int) -> Disclosed:
         """Events of which nothing was disclosed."""
-        wide, weights = np.full((users, 2, n), DENOMINATOR, np.int64), np.full((users, 3), DENOMINATOR, np.int64)
-        return cls(np.full(users, UNSAID, np.int64), wide, weights, np.zeros(users, bool))
-
-    @property
-    def columns(self) -> Ints:
-        """The weights of what was released, by symbol: (B, n)."""
-        return self.wide[:, 0]
+        columns, weights = (np.full((users, size), DENOMINATOR, np.int64) for size in (n, 3))
+        return cls(np.full(users, UNSAID, np.int64), columns, weights, np.zeros(users, bool))
 
     @property
     def drawn(self) -> Ints:
@@ -261,19 +244,17 @@ def release(
     """
     made, numbers = Disclosed.nothing(len(states), rule.model.n), rule.numbers(blocks.levels)
     codes, given = made.codes, asked.given
-    tried, asks = asks is not None, rule.asks[blocks.places] if asks is None else asks
+    tried, asks = asks is not None, np.array(rule.schedule)[blocks.places] if asks is None else asks
     caps = numbers[:, 1] / blocks.ratios
     some = ((asks > 0) & (caps < 1.0 - 1e-6) & blocks.running).nonzero()[0]
     if some.size:
-        rows: Any = slice(None) if some.size == len(states) else some
         hidden = (codes,) * 3 if real is None else (real.astype(np.int64), asked.truths, asked.randomness)
         known = (numbers, caps, asks, blocks.ratios, blocks.skews, *hidden)
-        beliefs = filtering.symbols(rule.model, blocks.given[rows])
-        filled = codes[rows], made.wide[rows], made.weights[rows], made.impossible[rows]
-        here = beliefs, *(each[rows] for each in known), given[rows] if given.size else given
+        beliefs = filtering.symbols(rule.model, blocks.given[some])
+        filled = codes[some], made.columns[some], made.weights[some], made.impossible[some]
+        here = beliefs, *(each[some] for each in known), given[some] if given.size else given
         row_by_row(ask, (rule.width, *rule.places), here, filled)
-        if rows is some:
-            codes[rows], made.wide[rows], made.weights[rows], made.impossible[rows] = filled
+        codes[some], made.columns[some], made.weights[some], made.impossible[some] = filled
     rest = (codes == UNSAID).nonzero()[0]
     if rest.size and not tried:
         codes[rest] = rule.distortion.best_guess(filtering.symbols(rule.model, states[rest]))
@@ -296,15 +277,12 @@ def after(rule: BlockRule, blocks: Blocks, made: Disclosed, account: Leakages) -
 
 def follow(rule: BlockRule, blocks: Blocks, made: Disclosed) -> tuple[Blocks, Floats]:
     """Blocks after an event, but for their account, and the marginal (B,) of what was released."""
-    model, silent, ratios, skews = rule.model, made.silent, blocks.ratios, blocks.skews
-    ahead, marginal = filtering.move(model, blocks.filters.reshape(-1, model.size), made.wide.reshape(-1, model.n))
-    filters, marginal = ahead.reshape(blocks.filters.shape), marginal[::2]
-    said = silent.size - np.count_nonzero(silent)
-    if said:
-        ratios, skews = ratios * (marginal / made.weights[:, 1]), skews * (made.drawn / marginal)
-    if 0 < said < silent.size:  # each user as if alone: nothing disclosed is nothing charged, not even for rounding
-        ratios, skews = np.where(silent, blocks.ratios, ratios), np.where(silent, blocks.skews, skews)
-    return replace(blocks, places=blocks.places + 1, filters=filters, ratios=ratios, skews=skews), marginal
+    given, marginal = filtering.move(rule.model, blocks.given, made.columns)
+    free, _ = filtering.move(rule.model, blocks.free, np.ones(made.columns.shape))
+    said = ~made.silent  # nothing disclosed is nothing charged, not even for rounding
+    ratios = blocks.ratios * np.where(said, marginal / made.weights[:, 1], 1.0)
+    skews = blocks.skews * np.where(said, made.drawn / marginal, 1.0)
+    return replace(blocks, places=blocks.places + 1, given=given, free=free, ratios=ratios, skews=skews), marginal
 
 
 def posterior(rule: BlockRule, blocks: Blocks, made: Disclosed) -> Floats:
@@ -326,32 +304,12 @@ def _fake(rule: BlockRule, blocks: Blocks) -> Floats:
 
 def _charged(rule: BlockRule, blocks: Blocks, made: Disclosed, marginal: Floats) -> Leakages:
     """The extremes of log f/q after an event; a weight of 0 rules nothing out, as the bit may be fake."""
-    silent, shape = made.silent, (len(marginal), rule.entries)
-    quiet = np.count_nonzero(silent)
-    if quiet == silent.size and rule.model.full_support:
+    if made.silent.all() and rule.model.full_support:
         return blocks.inside
     flat = blocks.inside.mapped(lambda side: side.reshape(-1, *side.shape[2:]))
-    charged = skipped = flat.skip(rule.model) if quiet else flat
-    if quiet < silent.size:
-        weights, (low, high) = made.columns, np.maximum(made.weights[:, :2].T, NEVER)
-        if not rule.model.full_support:
-            weights = np.maximum(made.columns, NEVER)
-            low, high = weight_range(weights, filtering.possible(rule.model, blocks.free))  # the path rules nothing out
-        each: tuple[Any, ...] = (weights, marginal, low, high)
-        if rule.entries > 1:
-            each = tuple(np.repeat(part, rule.entries, 0) for part in each)
-        charged = flat.charge(rule.model, *each)
-        charged = skipped.where(np.repeat(silent, rule.entries), charged) if quiet else charged
-    return charged.mapped(lambda side: side.reshape(*shape, *side.shape[1:]))
-
-
-def _fresh(rule: BlockRule, users: int) -> Leakages:
-    """The inner account of blocks that begin: from whichever state, or for each first state apart."""
-    if rule.entries == 1:
-        off = np.zeros((users, 1, 1 if rule.model.full_support else rule.model.size))
-    else:
-        off = np.tile(np.where(np.eye(rule.entries, dtype=bool), 0.0, np.inf), (users, 1, 1))
-    return Leakages(np.zeros(off.shape[:2]), np.zeros(off.shape[:2]), -off, off)
+    weights: tuple[Any, ...] = (np.maximum(made.columns, NEVER), marginal, *np.maximum(made.weights[:, :2].T, NEVER))
+    charged = flat.charge(rule.model, *(np.repeat(each, rule.entries, 0) for each in weights))
+    return charged.mapped(lambda side: side.reshape(len(marginal), rule.entries, *side.shape[1:]))
 
 
 def _lifts(rule: BlockRule, blocks: Blocks, first: Floats, up: Floats, down: Floats) -> Floats:
@@ -391,34 +349,30 @@ def _joined(rule: BlockRule, blocks: Blocks) -> Leakages:
 @compiled
 def ask(
     width: int, points: Row, ranks: Row, beliefs: Any, numbers: Any, caps: Row, asks: Row, ratios: Row, skews: Row,
-    real: Row, truths: Row, randomness: Row, given: Row, codes: Row, wide: Any, weights: Any, impossible: Row,
+    real: Row, truths: Row, randomness: Row, given: Row, codes: Row, columns: Any, weights: Any, impossible: Row,
 ) -> None:  # fmt: skip
     """Make each user's cells, check them, and draw from them; or find the column of the release given.
 
     The cells are those of the closed form, or neighbours where symbols have `points`.
 
     A cap that leaves a label too rare for its weight, or outside of a bound, is raised until none is. Where nothing can
-    be said, what stands in `codes`, `wide` and `weights` is left.
+    be said, what stands in `codes`, `columns` and `weights` is left.
     """
     rows, entries, plan = room_for(len(beliefs[0]), width)
-    (labels, base, classes, masses), (owners, places, extras, known) = rows, entries
-    top, after, share, filling, borders, marginal = plan
-    mean, high, hats, of_row = reals(width), wholes(width), wholes(width), wholes(len(masses))
+    (labels, base, classes, masses), (owners, places, extras, _) = rows, entries
+    mean, high, hats, of_row = reals(width), reals(width), wholes(width), wholes(len(masses))
     for user in range(len(beliefs)):
-        belief, column, weight, number = beliefs[user], wide[user][0], weights[user], numbers[user]
+        belief, column, weight, number = beliefs[user], columns[user], weights[user], numbers[user]
         cap, first = max(caps[user], LEAST) * (1.0 + MARGIN), float(EIGHTHS - asks[user]) / EIGHTHS
         made, fine = 0, False
         while not fine and cap < 1.0:
             if len(points):
-                made, everything = near_table(
-                    belief, points, ranks, cap, first, labels, base, classes, masses, owners, places, extras
-                )  # fmt: skip
+                made, everything = near_table(belief, points, ranks, cap, first, *rows, *entries[:3])
             else:
-                made, everything, _ = table(
-                    belief, (number[0], 1.0 - number[0], cap, 0.0, first), labels, base, classes, masses, owners,
-                    places, extras, known, top, after, share, filling, borders, marginal,
-                )  # fmt: skip
-            fake_weights(made, everything, base, masses, owners, places, extras, mean, high, hats)
+                known = number[0], 1.0 - number[0], cap, 0.0, first
+                made, everything, _ = table(belief, known, *rows, *entries, *plan)
+            weigh(made, everything, base, masses, owners, places, extras, mean, high)
+            fake_weights(everything, mean, hats)
             fine = kept(ratios[user], skews[user], everything, number, mean, high, hats)
             cap *= 2.0
         label = 0
@@ -436,31 +390,17 @@ def ask(
                 label += 1
         impossible[user] = label == width or hats[label] == 0
         if not impossible[user]:
-            codes[user], weight[2] = labels[label], hats[label]
-            for row in range(owners[made - 1] + 1):
-                of_row[row] = base[label]
-            for entry in range(made):
-                of_row[owners[entry]] += extras[entry] if places[entry] == label else 0
-            for x in range(len(belief)):
-                column[x] = of_row[classes[x]]
-                weight[0], weight[1] = min(weight[0], column[x]), max(weight[1] if x > 0 else 0, column[x])
+            codes[user], weight[1], weight[2] = labels[label], 0, hats[label]
+            write_column(label, made, base, classes, owners, places, extras, of_row, column)
+            for x in range(len(column)):
+                weight[0], weight[1] = min(weight[0], column[x]), max(weight[1], column[x])
 
 
 @compiled
-def fake_weights(
-    made: int, everything: float, base: Row, masses: Row, owners: Row, places: Row, extras: Row, mean: Row, high: Row,
-    hats: Row,
-) -> None:  # fmt: skip
-    """Fill in for each label its expected and largest weight, and the weight of its fake draw; these sum to 2**62."""
-    width = len(mean)
-    for k in range(width):
-        mean[k], high[k] = everything * float(base[k]), base[k]
-    for entry in range(made):
-        k = places[entry]
-        high[k] = max(high[k], base[k] + extras[entry])
-        mean[k] += masses[owners[entry]] * float(extras[entry])
+def fake_weights(everything: float, mean: Row, hats: Row) -> None:
+    """Fill in for each label the weight of its fake draw; these sum to 2**62."""
     left, best = DENOMINATOR, 0
-    for k in range(width):
+    for k in range(len(mean)):
         hats[k] = int(mean[k] / everything)
         left -= hats[k]
         if mean[k] > mean[best]:
@@ -473,10 +413,10 @@ def kept(ratio: float, skew: float, everything: float, number: Row, mean: Row, h
     """Whether each label that may be drawn keeps both bounds of the block, and is not too rare for its weight."""
     named = 1.0 - number[0]
     for k in range(len(mean)):
-        if high[k] > 0:
+        if high[k] > 0.0:
             expected = mean[k] / everything
             guess = number[0] * (skew * (float(hats[k]) / expected) if expected > 0.0 else 0.0)
-            most = named * (float(high[k]) / (ratio * expected)) if expected > 0.0 else ONE
+            most = named * (high[k] / (ratio * expected)) if expected > 0.0 else ONE
             bounded = guess + most <= number[2] * (guess + named) and guess >= number[3] * (guess + named)
             if not (bounded and expected >= 0.5 * LEAST * ONE):
                 return False
@@ -528,27 +468,20 @@ def block_rule(model: MarkovModel, level: float, length: int, distortion: Distor
 def mean_costs(rule: BlockRule, schedules: list[Schedule], paths: int) -> Floats:
     """What an event is expected to cost by each schedule, on so many paths, all with the same draws.
 
-    Schedules share their paths as long as they ask alike. Means are rounded, so that no machine's order of summing
-    decides between schedules that are alike.
+    Means are rounded, so that no machine's order of summing decides between schedules that are alike.
     """
-    asks, randomness, among = np.array(schedules, np.int64), SeededRandomness(1), np.zeros(len(schedules), np.int64)
-    states, account = filtering.start(rule.model, paths), Leakages.start(rule.model, paths)
-    everyone, levels = np.ones(paths, bool), np.full(paths, rule.level)
-    blocks, costs = Blocks.start(rule, paths).begin(rule, everyone, levels, states, account), np.zeros(1)
+    asks, randomness, rows = np.array(schedules, np.int64), SeededRandomness(1), len(schedules) * paths
+    states, account = filtering.start(rule.model, rows), Leakages.start(rule.model, rows)
+    levels, fake, costs = np.full(rows, rule.level), np.zeros(rows, bool), np.zeros(len(schedules))
+    blocks = Blocks.start(rule, rows).begin(rule, ~fake, levels, states, account)
     for place in range(rule.length):
-        _, first, apart = np.unique(among * (EIGHTHS + 1) + asks[:, place], return_index=True, return_inverse=True)
-        before = among[first]
-        if first.size > costs.size:
-            rows = (before[:, None] * paths + np.arange(paths)).ravel()
-            blocks = blocks.take(rows)
         thrown = randomness.draw(paths)  # each part of [0, 2**62) has one of them: means of so many vary much less
         spread = np.argsort(thrown, kind="stable") * (DENOMINATOR // paths) + thrown % (DENOMINATOR // paths)
-        drawn = np.tile(spread, first.size)
-        fake, asked = np.zeros(drawn.size, bool), Asked(np.zeros_like(drawn), drawn)
-        made = release(rule, blocks, blocks.given, asked, fake, np.repeat(asks[first, place], paths))
-        costs, among = costs[before] + _expected(rule, blocks, made).reshape(-1, paths).mean(1), apart
+        asked = Asked(np.zeros(rows, np.int64), np.tile(spread, len(schedules)))
+        made = release(rule, blocks, blocks.given, asked, fake, np.repeat(asks[:, place], paths))
+        costs += _expected(rule, blocks, made).reshape(-1, paths).mean(1)
         blocks, _ = follow(rule, blocks, made)
-    return (costs[among] / rule.length).round(9)
+    return (costs / rule.length).round(9)
 
 
 def fingerprint(rule: BlockRule) -> str:
@@ -562,15 +495,7 @@ def _expected(rule: BlockRule, blocks: Blocks, made: Disclosed) -> Floats:
 
     All rows at once: the last digits depend on who else is there, which rounding takes away again.
     """
-    beliefs, costs = posterior(rule, blocks, made), rule.distortion
-    if costs.is_hamming:
-        said = beliefs[np.arange(len(beliefs)), made.codes]
-        return 1.0 - np.where(made.codes == UNSAID, beliefs.max(1), said)
-    if rule.model.n > WHOLE:
-        codes = np.where(made.codes == UNSAID, costs.best_guess(beliefs), made.codes)
-        return (beliefs * costs.between(np.arange(rule.model.n)[None, :], codes[:, None])).sum(1)
-    table = costs.matrix(rule.model.n)
-    found, rows = np.einsum("bx,bx->b", beliefs, table.T[made.codes]), np.flatnonzero(made.codes == UNSAID)
-    for part in np.array_split(rows, 1 + rows.size * table.size // UNTHREADED):
-        found[part] = (beliefs[part] @ table).min(1, initial=np.inf)
-    return found
+    beliefs, codes = posterior(rule, blocks, made), made.codes.copy()
+    unsaid = codes == UNSAID
+    codes[unsaid] = rule.distortion.best_guess(beliefs[unsaid])
+    return (beliefs * rule.distortion.between(np.arange(rule.model.n)[None, :], codes[:, None])).sum(1)

@@ -38,9 +38,8 @@ symbols. Filling every slot with all of them alike says nothing about them; givi
 own, as far as masses allow, costs nothing now and sharpens the belief for later releases (MSNBC, ε = 1: .48 wrong
 instead of .55). Symbols fill the slots in the order of their codes; one on the border of two slots is split.
 
-**The code.** One source, a number at a time, compiled where numba is loaded and plain Python where not (`compiled`).
-Both take sums in the order written and call no function of a library, so they give the same integers bit for bit:
-whoever reads releases may have numba or not. Plain Python is given lists where numba is given arrays.
+**The code** goes a number at a time and calls no function of a library, so that both its forms (`bulk`) give the same
+integers: whoever reads releases may have numba or not.
 """
 
 from __future__ import annotations
@@ -242,21 +241,25 @@ def fill(
 
 
 @compiled
-def inside_bounds(
-    made: int, everything: float, bounds: Bounds, base: Row, masses: Row, owners: Row, places: Row, extras: Row,
-    mean: Row, high: Row,
-) -> bool:  # fmt: skip
-    """Whether the very integers keep the promise with a margin: each lift, and the ratio of each two weights.
-
-    The least weight of a label is its base, or more.
-    """
-    ceiling, floor, ratio = bounds
+def weigh(
+    made: int, everything: float, base: Row, masses: Row, owners: Row, places: Row, extras: Row, mean: Row, high: Row
+) -> None:
+    """Fill in each label's expected weight, times the whole belief, and its largest one."""
     for k in range(len(base)):
         high[k], mean[k] = float(base[k]), everything * float(base[k])
     for entry in range(made):
         k = places[entry]
         high[k] = max(high[k], float(base[k] + extras[entry]))
         mean[k] += masses[owners[entry]] * float(extras[entry])
+
+
+@compiled
+def inside_bounds(bounds: Bounds, base: Row, mean: Row, high: Row) -> bool:
+    """Whether the very integers keep the promise with a margin: each lift, and the ratio of each two weights.
+
+    The least weight of a label is its base, or more.
+    """
+    ceiling, floor, ratio = bounds
     for k in range(len(base)):
         least = float(base[k])
         kept = high[k] <= ceiling * mean[k] and least >= floor * mean[k] and high[k] <= ratio * least
@@ -291,24 +294,16 @@ def draw(
 ) -> None:  # fmt: skip
     """Make each user's table, check it, and draw from it; or find the column of the release given.
 
-    Parameters:
-        width, numbers, bounds: see `labels_and_bounds`.
-        beliefs: (B, n).
-        truths, randomness: (B,) raw codes and whole numbers in [0, 2**62); not looked at where releases are `given`.
-        given: (B,) or empty.
-        codes, found, state: filled in with released codes (B,), columns (B, n), and what became of each row (B,).
+    Fills in released codes (B,), columns `found` (B, n), and what became of each row (B,).
     """
     rows, entries, plan = room_for(len(beliefs[0]), width)
-    (labels, base, classes, masses), (owners, places, extras, known) = rows, entries
-    top, after, share, filling, borders, marginal = plan
+    (labels, base, classes, masses), (owners, places, extras, _) = rows, entries
     mean, high, of_row = reals(width), reals(width), wholes(len(masses))
     for user in range(len(beliefs)):
-        belief, column, drawn = beliefs[user], found[user], 0
-        made, everything, _ = table(  # a tuple of them would have its references counted for each user
-            belief, numbers, labels, base, classes, masses, owners, places, extras, known,
-            top, after, share, filling, borders, marginal,
-        )  # fmt: skip
-        if not inside_bounds(made, everything, bounds, base, masses, owners, places, extras, mean, high):
+        made, everything, _ = table(beliefs[user], numbers, *rows, *entries, *plan)
+        drawn = 0
+        weigh(made, everything, base, masses, owners, places, extras, mean, high)
+        if not inside_bounds(bounds, base, mean, high):
             state[user] = LEFT
             continue
         if len(given):
@@ -319,12 +314,7 @@ def draw(
         state[user] = IMPOSSIBLE
         if drawn < width and base[drawn] > 0:
             codes[user], state[user] = labels[drawn], DONE
-            for row in range(owners[made - 1] + 1):
-                of_row[row] = base[drawn]
-            for entry in range(made):
-                of_row[owners[entry]] += extras[entry] if places[entry] == drawn else 0
-            for x in range(len(belief)):
-                column[x] = of_row[classes[x]]
+            write_column(drawn, made, base, classes, owners, places, extras, of_row, found[user])
 
 
 @compiled
@@ -342,9 +332,17 @@ def pick(row: int, uniform: int, made: int, base: Row, owners: Row, places: Row,
     return drawn
 
 
-def fits(n: int, epsilon: float) -> bool:
-    """Whether the closed form's table for Hamming distortion is of a sensible width."""
-    return columns(n, epsilon) <= WIDEST
+@compiled
+def write_column(
+    label: int, made: int, base: Row, classes: Row, owners: Row, places: Row, extras: Row, of_row: Row, column: Row
+) -> None:
+    """Write out the weight that each symbol puts on a label."""
+    for row in range(owners[made - 1] + 1):
+        of_row[row] = base[label]
+    for entry in range(made):
+        of_row[owners[entry]] += extras[entry] if places[entry] == label else 0
+    for x in range(len(column)):
+        column[x] = of_row[classes[x]]
 
 
 def columns(n: int, epsilon: float) -> int:
@@ -387,19 +385,15 @@ def optimal(beliefs: Floats, epsilon: float, distortion: Distortion) -> Kernels:
             alone = Kernels.from_tables(each.outputs[None], each.table[None], None, beliefs[user : user + 1])
             weights[user, :, : each.outputs.size] = alone.extra[0]
         return Kernels(n, outputs, np.zeros_like(outputs), weights)
-    if not fits(n, aim):
+    if columns(n, aim) > WIDEST:
         raise InputError(
             f"the optimum for ε={epsilon:g} over {n} symbols needs more than {WIDEST} columns; "
             'use mechanism="balanced", mechanism="tree" or a smaller epsilon'
         )
-    return without_rare(solve(beliefs, aim)[0], beliefs)
-
-
-def without_rare(kernels: Kernels, beliefs: Floats) -> Kernels:
-    """The kernels that `solve` found, without outputs that would hardly ever be released."""
+    kernels, _ = solve(beliefs, aim)
     weak = (kernels.marginal(beliefs) < DROP * ONE) & (kernels.base > 0)
     some = np.flatnonzero(weak.any(1))
-    if some.size:
+    if some.size:  # outputs that would hardly ever be released
         assert kernels.rows is not None
         tables = (kernels.extra[some] + kernels.base[some, None]) / ONE
         without = Kernels.from_tables(kernels.outputs[some], tables, kernels.rows[some], beliefs[some])
@@ -428,13 +422,10 @@ def solve(beliefs: Floats, epsilon: float) -> tuple[Kernels, Floats]:
 def release(beliefs: Floats, epsilon: float, distortion: Distortion, asked: Asked) -> Made | None:
     """One release for each user, from its table checked in integers; None where the closed form does not cover it."""
     users, n = beliefs.shape
-    aim = usable(epsilon, n)
-    if not distortion.is_hamming or not fits(n, aim):
+    if not distortion.is_hamming or columns(n, usable(epsilon, n)) > WIDEST:
         return None
     codes, found, state = np.zeros(users, np.int64), np.empty((users, n), np.int64), np.zeros(users, np.int8)
     row_by_row(draw, labels_and_bounds(epsilon, n), (beliefs, *asked), (codes, found, state))
-    if not np.count_nonzero(state):  # all are done
-        return Made(codes, found)
     return Made(codes, found, np.flatnonzero(state == LEFT), bool(np.count_nonzero(state == IMPOSSIBLE)))
 
 

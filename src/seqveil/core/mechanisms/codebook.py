@@ -12,7 +12,6 @@ from functools import cached_property
 import numpy as np
 
 from seqveil.core import programs
-from seqveil.core.bulk import row_entries
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, Kernels, usable
 from seqveil.core.mechanisms.base import Batch, Sent, rules_kept
@@ -25,11 +24,7 @@ WALKS_A_BATCH = 64  # walks that may share their symbols, on average, before we 
 
 @dataclass(frozen=True, eq=False)
 class Support:
-    """N possible batches in lexicographic order, their distribution, and the P walks behind them.
-
-    A batch that cannot occur is released like the possible one nearest to it, so no batch has other lifts than those of
-    a row of the table.
-    """
+    """N possible batches in lexicographic order, their distribution, and the P walks behind them."""
 
     batch: Batch
     batches: Ints  # (N, w) symbols
@@ -61,14 +56,8 @@ class Support:
 
     def costs(self, labels: Ints) -> Floats:
         """(batches, labels) the distortion of releasing each label for each batch."""
-        total = np.zeros((len(self.batches), len(labels)))
-        for truth, released in zip(self.batches.T, labels.T, strict=True):
-            total += self.batch.distortion.between(truth[:, None], released[None, :])
-        return total
-
-    def guesses(self, weights: Floats) -> Ints:
-        """The best guess at each position of a batch, for each row of weights over the batches."""
-        return self.batch.distortion.best_guess(self.distributions(weights))
+        between = self.batch.distortion.between(self.batches.T[:, :, None], labels.T[:, None, :])
+        return np.asarray(between.sum(0))
 
     def distributions(self, weights: Floats) -> Floats:
         """The w symbols' distributions under each row of weights over batches: (K, N) → (K, w, n), not normalised."""
@@ -97,7 +86,7 @@ class Codebook:
         if len(path) != 1 or not 0 <= path[0] < count or not self.table[:, path[0]].any():
             raise DataError(
                 f"expected a path of one output below {count} that can be released, got {path}; "
-                "read with the model, ε, batch length and past paths it was released with"
+                "model, ε or history must differ"
             )
         return self._sent(int(path[0]))
 
@@ -167,24 +156,16 @@ def support(batch: Batch, at_most: int) -> Support:
 
 def _next_states(model: MarkovModel, last: Ints, at_most: int, batch: Batch) -> tuple[Ints, Ints, Floats]:
     """Every step out of each of the states `last`: index of the walk it continues, next state, probability."""
-    chain = model.chain
-    going = int((chain.indptr[last + 1] - chain.indptr[last]).sum())
-    restart = np.flatnonzero(model.base > 0)
-    restarting = np.flatnonzero(model.backoff[last] > 0)
-    _check_size(0, going + restart.size * restarting.size, at_most, batch)
-    counts, entry = row_entries(chain.indptr, last)
-    parent = np.repeat(np.arange(len(last)), counts)
-    state, chance = chain.indices[entry].astype(np.int64), chain.data[entry]
-    if restarting.size:
-        again, anew = np.repeat(restarting, restart.size), np.tile(restart, restarting.size)
-        own = model.answers[last[again]] == model.base_answer[anew]
-        again, anew = again[own], anew[own]
-        parent = np.concatenate((parent, again))
-        state = np.concatenate((state, model.base_state[anew]))
-        chance = np.concatenate((chance, model.backoff[last[again]] * model.base[anew]))
-    steps, group = np.unique(parent * model.size + state, return_inverse=True)
-    total = np.bincount(group.reshape(-1), chance, len(steps)).astype(np.float64)
-    return steps // model.size, steps % model.size, total
+    from scipy import sparse
+
+    direct, again = np.diff(model.chain.indptr)[last].sum(), np.count_nonzero(model.backoff[last])
+    _check_size(0, int(direct + again * np.count_nonzero(model.base)), at_most, batch)
+    walks, answers = np.arange(last.size), model.restart_rows
+    base = sparse.csr_array((model.base, (model.base_answer, model.base_state)), (answers, model.size))
+    leaving = sparse.csr_array((model.backoff[last], (walks, model.answers[last])), (last.size, answers))
+    steps = sparse.csr_array(model.chain[last] + leaving @ base)
+    steps.sort_indices()
+    return np.repeat(walks, np.diff(steps.indptr)), steps.indices.astype(np.int64), steps.data
 
 
 def _check_size(batches: int, walks: int, at_most: int, batch: Batch) -> None:
@@ -220,25 +201,21 @@ def batch_lp(batch: Batch) -> Codebook:
     >>> from seqveil.core.model import MarkovModel
     >>> sticky = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> context = Batch(sticky, sticky.initial, 6, 5.0, hamming())
-    >>> sent = mechanisms.batch_lp.draw(context, np.array([0, 0, 1, 1, 1, 1]), randomness(seed=1))
+    >>> sent = mechanisms.batch_lp.rule(context).draw(np.array([0, 0, 1, 1, 1, 1]), randomness(seed=1))
     >>> sent.codes.tolist(), sent.most <= 5.0
     ([0, 0, 1, 1, 1, 1], True)
 
     Reference: the paper's problem (eq:batch); docs/theory.md, sections 16 and 19.
     """
     found = support(batch, LARGEST)
-    limit, mass = batch.epsilon - found.drift, found.mass
+    limit, mass, best_guess = batch.epsilon - found.drift, found.mass, batch.distortion.best_guess
     aim = usable(limit, len(mass))
     if aim == 0.0 or len(mass) == 1:  # nothing may be disclosed: the best guess whatever the truth is
-        return Codebook(found, found.guesses(mass[None]), found.kernels(np.ones((len(mass), 1))))
-    best = programs.sound(mass, aim, found.costs(_labels(found)))
-    labels = found.guesses((mass[:, None] * best.table).T)
+        return Codebook(found, best_guess(found.distributions(mass[None])), found.kernels(np.ones((len(mass), 1))))
+    n, length = batch.model.n, batch.length
+    tried = found.batches  # or all of X^w, in lexicographic order, where a program with as many labels may be solved
+    if len(mass) < n**length and n**length * len(mass) <= programs.CELLS_AT_MOST:
+        tried = np.indices((n,) * length).reshape(length, -1).T.astype(np.int64)
+    best = programs.sound(mass, aim, found.costs(tried))
+    labels = best_guess(found.distributions((mass[:, None] * best.table).T))
     return Codebook(found, labels, found.kernels(best.table).made_sound(mass[None], limit, 2 * limit))
-
-
-def _labels(found: Support) -> Ints:
-    """All of X^w where a program with as many labels may be solved, else the batches that can occur."""
-    n, length = found.batch.model.n, found.batch.length
-    if len(found.batches) == n**length or n**length * len(found.batches) > programs.CELLS_AT_MOST:
-        return found.batches
-    return np.indices((n,) * length).reshape(length, -1).T.astype(np.int64)  # in lexicographic order

@@ -2,7 +2,7 @@
 
 A public line visits every symbol once and mostly goes from neighbour to neighbour. A cell is a piece of the line, as
 short as its mass allows, in the form that `closed_form.table` gives its cells: each symbol has a class, which is its
-cell, and each class one entry, on its own label. One source, plain or compiled (`compiled`).
+cell, and each class one entry, on its own label.
 """
 
 from __future__ import annotations

@@ -13,9 +13,6 @@ now, and keeping cells for later. Small problems look one question further ahead
 In a large alphabet batches sampled from the node with a public seed rank positions and orders; where to cut is then
 found from the exact distribution of the position. Sums over the sample are sums of integers, exact in any order, so
 that no tree depends on how a product of matrices is blocked.
-
-A question is asked only where either answer could be published as it is (`trees`), so that every cell a walk can come
-to keeps the promise before the first draw.
 """
 
 from __future__ import annotations
@@ -186,30 +183,20 @@ class Cuts:
 
     position: int
     level: Ints  # (n,)
-    levels: int
     place: Ints  # (C,) level at the cut
     theta: Floats  # (C,) share of that level that goes left
-    mass: Floats  # (C,) of the left side
-    rest: Floats  # (C,) of the right side
+    sides: Floats  # (C, 2) masses of both sides
 
-    @property
-    def sides(self) -> Floats:
-        """(C, 2) masses of both sides."""
-        return np.stack((self.mass, self.rest), axis=1)
-
-    def shares(self, codes: Ints, scale: float) -> Floats:
-        """(C, k) probability of each of k symbols to go left, as a whole number over `scale`."""
-        level, place, theta = self.level[codes][None], self.place[:, None], np.round(self.theta * scale) / scale
+    def shares(self, codes: Ints) -> Floats:
+        """(C, k) probability of each of k symbols to go left, as a whole number over `SCALE`."""
+        level, place, theta = self.level[codes][None], self.place[:, None], np.round(self.theta * SCALE) / SCALE
         return np.where(level < place, 1.0, np.where(level == place, theta[:, None], 0.0))
 
     def split(self, node: Node, index: int) -> Split:
         """One of the cuts as a question of the tree, with the integer weights it is asked with."""
-        by_level = np.zeros(self.levels, np.int64)
-        by_level[: self.place[index]] = DENOMINATOR
-        by_level[self.place[index]] = round(float(self.theta[index]) * STEPS) * (DENOMINATOR // STEPS)
-        distribution = node.symbol_distribution(self.position)
-        left = by_level[self.level]
-        share = left / ONE
+        place, theta = self.place[index], round(float(self.theta[index]) * STEPS) * (DENOMINATOR // STEPS)
+        left = np.where(self.level < place, DENOMINATOR, np.where(self.level == place, theta, 0))
+        distribution, share = node.symbol_distribution(self.position), left / ONE
         mass, rest = float((distribution * share).sum()), float((distribution * (1.0 - share)).sum())
         return Split(self.position, left, mass, rest)
 
@@ -237,9 +224,9 @@ def cut(position: int, level: Ints, masses: Floats, mass: float, least: float, a
         place, theta = np.concatenate((place, soft)), np.concatenate((theta, np.clip(inside, 0.0, 1.0)))
     theta = np.rint(theta * STEPS) / STEPS
     inside = np.where(place < len(masses), masses[np.minimum(place, len(masses) - 1)], 0.0)
-    left, right = running[place] + theta * inside, beyond[place + 1] + (1.0 - theta) * inside
-    fits = (left >= enough) & (right >= enough)
-    return Cuts(position, level, len(masses), place[fits], theta[fits], left[fits], right[fits])
+    sides = np.stack((running[place] + theta * inside, beyond[place + 1] + (1.0 - theta) * inside), axis=1)
+    fits = (sides >= enough).all(1)
+    return Cuts(position, level, place[fits], theta[fits], sides[fits])
 
 
 def score(costs: Floats, sides: Floats, mass: float, least: float, balance: float = BALANCE) -> Floats:
@@ -258,8 +245,7 @@ def best(search: Search, node: Node) -> Split | None:
     cuts, costs, before = _weighed(search, node)
     if not cuts:
         return None
-    owner = np.repeat(np.arange(len(cuts)), [len(c.place) for c in cuts])
-    start = np.cumsum([0] + [len(c.place) for c in cuts])
+    options = [(found, index) for found in cuts for index in range(len(found.place))]
     count = cells(node.mass, search.least)
     disclosed = costs.sum(1) < before * (1 - 1e-9)
     if count > SOFT and not disclosed.any():
@@ -268,19 +254,13 @@ def best(search: Search, node: Node) -> Split | None:
     scores = score(costs, np.concatenate([c.sides for c in cuts]), node.mass, search.least, balance)
     if count > SOFT:  # a soft cut that tells nothing is balanced, and would only halve what must be distinguished later
         scores = np.where(disclosed, scores, np.inf)
-    order = np.argsort(scores, kind="stable")
-
-    def split(index: int) -> Split:
-        """The cut of this number among those of all positions, as a question."""
-        which = int(owner[index])
-        return cuts[which].split(node, index - int(start[which]))
-
-    if search.pairs > AHEAD or count == 2:
-        useful = disclosed[order[0]] or count > 2
-        return split(int(order[0])) if useful else None
-    tried = [(_follow(search, node, split(int(i)), costs[i]), place, int(i)) for place, i in enumerate(order[:TRIED])]
-    best, _, index = min(tried)
-    return split(index) if best < before * (1 - 1e-9) else None
+    ahead = search.pairs <= AHEAD and count > 2
+    order = np.argsort(scores, kind="stable")[: TRIED if ahead else 1].tolist()
+    tried = [options[k][0].split(node, options[k][1]) for k in order]
+    if not ahead:
+        return tried[0] if disclosed[order[0]] or count > 2 else None
+    values = [_follow(search, node, split, costs[k]) for split, k in zip(tried, order, strict=True)]
+    return tried[values.index(min(values))] if min(values) < before * (1 - 1e-9) else None
 
 
 def _follow(search: Search, node: Node, split: Split, costs: Floats) -> float:
@@ -317,7 +297,7 @@ def _weighed(search: Search, node: Node) -> tuple[list[Cuts], Floats, float]:
     before = float(_least_cost(batch.distortion, search.disclosed * distributions + node.mass * fresh))
     if not cuts:
         return [], np.zeros((0, 2)), before
-    left, mass = np.concatenate(lefts), np.concatenate([c.mass for c in cuts])[:, None, None]
+    left, mass = np.concatenate(lefts), np.concatenate([c.sides[:, 0] for c in cuts])[:, None, None]
     right = np.maximum(distributions - left, 0.0)
     sides = (search.disclosed * left + mass * fresh, search.disclosed * right + (node.mass - mass) * fresh)
     return cuts, np.stack([_least_cost(batch.distortion, side) for side in sides], axis=1), before
@@ -333,13 +313,12 @@ def _least_cost(distortion: Distortion, distributions: Floats) -> Floats:
 def _joint(node: Node) -> Floats:
     """E[f; symbol_t = x, symbol_s = x'] for all pairs of positions: (w, w, n, n)."""
     model, length = node.batch.model, node.batch.length
-    steps, newest = _dense(model)
+    steps, newest = model.advance(np.eye(model.size)), np.eye(model.n)[model.newest]
     out = np.empty((length, length, model.n, model.n))
     reach = np.empty((0, model.n, model.size))
     for later in range(length):
         if later:
-            weights = node.box[later][model.newest] if later in node.box else 1.0
-            reach = np.einsum("txy,yz->txz", reach, steps) * weights
+            reach = node.weighed(later, np.einsum("txy,yz->txz", reach, steps))
         reach = np.concatenate((reach, (newest.T * node.forward(later))[None]))
         pair = reach * node.backward(later)
         pair = pair if model.size == model.n else np.einsum("txy,yz->txz", pair, newest)
@@ -348,57 +327,33 @@ def _joint(node: Node) -> Floats:
     return out
 
 
-@lru_cache(maxsize=8)
-def _dense(model: MarkovModel) -> tuple[Floats, Floats]:
-    """The transitions of a small model (S, S), and which symbol each state shows (S, n)."""
-    return model.advance(np.eye(model.size)), np.eye(model.n)[model.newest]
-
-
 def _best_sampled(search: Search, node: Node) -> Split | None:
     """The best split among the most promising positions and orders, or None where nothing is left to gain."""
     sample = node.sample
     if sample is None or len(sample.codes) < ENOUGH:
         kind = ByCounts if node.batch.distortion.points is None else ByMoments
-        sample = node.sample = kind(search, _draw(node, _public_draws(node.path, node.batch.length)))
-    gain, positions, orders = sample.gains()
+        generator = np.random.default_rng([SEED, len(node.path), *node.path])  # public
+        draws = generator.random((node.batch.length, DRAWN if node.path else FIRST))
+        sample = node.sample = kind(search, _draw(node, draws))
+    before = float(sample.both(np.ones((1, len(sample.codes)))).sum())
+    if before <= 0.0:
+        return None
+    sides, positions, orders = sample.first_questions()
+    gain = before - sample.both(sides.astype(np.float64)).sum(1)
     ranked = np.argsort(-np.where(positions == node.asked, gain / STAY, gain).round(9), kind="stable")
     for position, order in dict.fromkeys(zip(positions[ranked].tolist(), orders[ranked].tolist(), strict=True)):
-        found = _cuts(search, node, position, order)
+        distribution = node.symbol_distribution(position)
+        if order >= 0:
+            level, aims = search.levels[order], AIMS if cells(node.mass, search.least) > 8 else MANY_AIMS
+        else:  # symbols past the likely ones share one level: they are never distinguished here
+            level, aims = np.minimum(_ranked(distribution), 4 * POPULAR), MANY_AIMS
+        masses = np.bincount(level, distribution).astype(np.float64, copy=False)
+        found = cut(position, level, masses, node.mass, search.least, aims)
         if len(found.place):
-            weight = found.shares(sample.codes[:, position], SCALE)
+            weight = found.shares(sample.codes[:, position])
             values = score(sample.both(weight), found.sides, node.mass, search.least)
             return found.split(node, int(values.argmin()))
     return None
-
-
-@lru_cache(maxsize=32)
-def _public_draws(path: tuple[int, ...], length: int) -> Floats:
-    """(w, sample) public randomness for the batches drawn at a node."""
-    generator = np.random.default_rng([SEED, len(path), *path])
-    return generator.random((length, DRAWN if path else FIRST))
-
-
-def _cuts(search: Search, node: Node, position: int, which: int) -> Cuts:
-    """Cuts of a position from its exact distribution: near the middle of a given order, or at every likely symbol."""
-    distribution = node.symbol_distribution(position)
-    if which >= 0:
-        level, aims = search.levels[which], AIMS if cells(node.mass, search.least) > 8 else MANY_AIMS
-    else:  # symbols past the likely ones share one level: they are never distinguished here
-        order, aims = likeliest(distribution, 4 * POPULAR), MANY_AIMS
-        level = np.full(len(distribution), len(order))
-        level[order] = np.arange(len(order))
-    masses = np.bincount(level, distribution).astype(np.float64, copy=False)
-    return cut(position, level, masses, node.mass, search.least, aims)
-
-
-def likeliest(belief: Floats, count: int) -> Ints:
-    """Codes of the `count` likeliest symbols, likeliest first, ties by code, without sorting all of them.
-
-    >>> likeliest(np.array([0.1, 0.4, 0.1, 0.4]), 3).tolist()
-    [1, 3, 0]
-    """
-    chosen = np.flatnonzero(belief >= np.partition(belief, max(0, belief.size - count))[max(0, belief.size - count)])
-    return chosen[np.argsort(-belief[chosen], kind="stable")[:count]]
 
 
 class Sample(ABC):
@@ -426,19 +381,8 @@ class Sample(ABC):
     def cost(self, sums: NDArray[Any], mass: Floats) -> Floats:
         """Cost of parts of the sample (C,) with these sums of features (C, F) and so many batches (C,)."""
 
-    def gains(self) -> tuple[Floats, Ints, Ints]:
-        """What each of the first questions gains (C,), its position and its order (-1: popularity).
-
-        There is none where nothing is left to gain.
-        """
-        before = float(self.both(np.ones((1, len(self.codes)))).sum())
-        sides, positions, orders = self.first_questions()
-        if before <= 0.0:
-            return np.zeros(0), positions[:0], orders[:0]
-        return before - self.both(sides.astype(np.float64)).sum(1), positions, orders
-
     def first_questions(self) -> tuple[NDArray[np.bool_], Ints, Ints]:
-        """Questions that are tried to rank positions and orders: who goes left (C, sample), position and order (C,).
+        """Questions that are tried to rank positions and orders (-1: popularity): who goes left, (C, sample), and both.
 
         By each order, the lower half of the sample at each position.
         """
@@ -497,7 +441,7 @@ class ByCounts(Sample):
         self.features = np.zeros((count, int(kept.sum())), np.float32)
         batch, column = np.nonzero(self.ranks < POPULAR)
         self.features[batch, self.starts[column] + self.ranks[batch, column]] = 1.0
-        self.popular: Ints = symbols[order[rank[order] < POPULAR]] % n
+        self.popular = np.split(symbols[order[rank[order] < POPULAR]] % n, self.starts[1:])
 
     def first_questions(self) -> tuple[NDArray[np.bool_], Ints, Ints]:
         """Halves by each order, and the most popular symbols of a position against the others."""
@@ -519,7 +463,7 @@ class ByCounts(Sample):
             most = np.maximum.reduceat(sums, self.starts, axis=1).sum(1, dtype=np.float64)
             return np.asarray(mass * len(self.starts) - most)
         total = np.zeros(len(sums))
-        for start, top in zip(self.starts, np.split(self.popular, self.starts[1:]), strict=True):
+        for start, top in zip(self.starts.tolist(), self.popular, strict=True):
             part = sums[:, start : start + len(top)].astype(np.float64)
             total += np.einsum("cx,xr->cr", part, table[np.ix_(top, top)]).min(1)
         return total
@@ -533,8 +477,7 @@ def _draw(node: Node, draws: Floats) -> Ints:
         if position == 0:  # one in each of as many equal parts of the distribution
             found[0] = _place(np.cumsum(node.forward(0) * node.backward(0)), (np.arange(count) + uniform) / count)
             continue
-        value = node.backward(position)
-        weighed = value * node.box[position][model.newest] if position in node.box else value
+        weighed = node.weighed(position, node.backward(position))
         found[position] = _step(model, found[position - 1], weighed, uniform)
     return np.ascontiguousarray(model.newest[found].T)
 

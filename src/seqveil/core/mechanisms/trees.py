@@ -7,9 +7,9 @@ in y, and m_y = E f_y under the belief, which q_y is up to rounding,
     a(y|o) = (1-λ) q_y + λ f_y(o),      p(y) = (1-λ) q_y + λ m_y.
 
 *Guarantee*: with masses of at least κ = 1/(1+e^ε) and λ = 1-e^-ε every lift a(y|o)/p(y) is within [e^-ε, e^ε], for
-every batch o, in or out of the support: BIL ≤ ε, SIL ≤ Σε, and 2ε-LDP whatever the true distribution is. In LDP mode
-largest over least weight is at most e^ε. A question is asked only where both its sides pass this from the numbers in
-use (`_keeps`), else the node is a leaf, so nothing is refused once anything is drawn.
+every batch o, in or out of the support: BIL ≤ ε, SIL ≤ Σε, and 2ε-LDP whatever the true distribution is. A question is
+asked only where both its sides pass this from the numbers in use (`_keeps`), else the node is a leaf, so nothing is
+refused once anything is drawn.
 
 A soft box is f(o) = Π_t φ_t(o_t) with weights φ_t(x) ∈ [0, 1]. Its mass E f and its state distributions come from one
 pass forward and one backward over the chain, with the weights put on at each position:
@@ -18,7 +18,7 @@ pass forward and one backward over the chain, with the weights put on at each po
 
 Every draw is one comparison of integers: disclosed or fresh, then left or right. How many depends on the release alone.
 
-Reference: docs/theory.md, sections 13 and 14.
+Reference: docs/theory.md, section 13.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 
@@ -57,36 +56,39 @@ class Node:
     behind: list[Floats]  # b_t of the last positions, as far as known, the last position first
     asked: int = 0  # position of the last question
     sample: Sample | None = None  # batches drawn from the box with the public seed
-    latest: tuple[int, Floats] | None = None  # the symbol distribution last asked for
+    split: Split | None = None  # the next question (None: a leaf)
+    children: dict[int, Node] = field(default_factory=dict)  # by side, as far as grown
 
     @classmethod
     def root(cls, batch: Batch) -> Node:
         """The whole batch: weight one everywhere."""
         ones = np.ones(batch.model.size)
-        return cls(batch, {}, (), float(batch.states.sum()), 1.0, [batch.states], [ones] * batch.length)
+        return cls(batch, {}, (), float(batch.states.sum()), 1.0, [], [ones] * batch.length)
+
+    def weighed(self, position: int, values: Floats) -> Floats:
+        """Values of the states times φ_t."""
+        return values * self.box[position][self.batch.model.newest] if position in self.box else values
 
     def forward(self, position: int) -> Floats:
         """α_t over the states."""
         for place in range(len(self.ahead), position + 1):
-            self.ahead.append(_weighed(self.batch, self.box, place, self.batch.model.advance(self.ahead[-1])))
+            before = self.batch.model.advance(self.ahead[-1]) if place else self.batch.states
+            self.ahead.append(self.weighed(place, before))
         return self.ahead[position]
 
     def backward(self, position: int) -> Floats:
         """b_t over the states."""
         last = self.batch.length - 1
         for place in range(last + 1 - len(self.behind), position, -1):
-            value = _weighed(self.batch, self.box, place, self.behind[-1])
-            self.behind.append(filtering.pull(self.batch.model, value[None])[0])
+            self.behind.append(filtering.pull(self.batch.model, self.weighed(place, self.behind[-1])[None])[0])
         return self.behind[last - position]
 
     def symbol_distribution(self, position: int) -> Floats:
         """E[f; symbol]: (n,)."""
-        if self.latest is None or self.latest[0] != position:
-            model, found = self.batch.model, self.forward(position) * self.backward(position)
-            if model.size != model.n:
-                found = np.bincount(model.newest, found, model.n).astype(np.float64, copy=False)
-            self.latest = position, found
-        return self.latest[1]
+        model, found = self.batch.model, self.forward(position) * self.backward(position)
+        if model.size == model.n:
+            return found
+        return np.bincount(model.newest, found, model.n).astype(np.float64, copy=False)
 
     def symbol_distributions(self) -> Floats:
         """E[f; symbol] at every position: (w, n)."""
@@ -104,21 +106,15 @@ class Node:
         return node
 
 
-def _weighed(batch: Batch, box: Box, position: int, values: Floats) -> Floats:
-    """Values of the states times φ_t."""
-    return values * box[position][batch.model.newest] if position in box else values
-
-
 @dataclass(frozen=True, eq=False)
 class Tree:
     """The public tree of one batch: how much is disclosed, and how it is split. It is the batch's `Rule`."""
 
     batch: Batch
-    ldp: bool
     disclosed: int  # λ out of 2**62
     search: Search
-    nodes: dict[tuple[int, ...], tuple[Node, Split | None]] = field(default_factory=dict)
-    leaves: dict[tuple[int, ...], TreeRelease] = field(default_factory=dict)
+    root: Node
+    releases: dict[tuple[int, ...], TreeRelease] = field(default_factory=dict)
 
     def draw(self, codes: Ints, randomness: Randomness) -> TreeRelease:
         """Release a batch: exact integer randomness, one for disclosed or fresh and one a question."""
@@ -133,47 +129,24 @@ class Tree:
 
     def read(self, path: tuple[int, ...]) -> TreeRelease:
         """What `draw` returned, from the path alone."""
-        if any(side not in (0, 1) for side in path):
-            raise DataError("expected a path of zeros and ones; the record is damaged or of another mechanism")
-
-        def decide(level: int, split: Split) -> int:
-            """The side that the path took."""
-            if level >= len(path):
-                raise DataError(f"a path of {len(path)} steps ends inside the tree; model, ε or history must differ")
-            return int(path[level])
-
-        leaf = self.walk(decide)
-        if len(leaf.path) != len(path):
-            raise DataError(f"a path of {len(path)} steps leads past a leaf; model, ε or history must differ")
+        leaf = self.walk(lambda level, split: int(level < len(path) and path[level] == 1))
+        if leaf.path != path:
+            raise DataError(f"a path of {len(path)} steps leads to no leaf; model, ε or history must differ")
         return self._release(leaf)
 
     def walk(self, decide: Callable[[int, Split], int]) -> Node:
-        """The leaf reached when `decide` answers each question."""
-        node, split = self._at((), lambda: Node.root(self.batch))
-        while split is not None:
-            side = decide(len(node.path), split)
-            node, split = self._at((*node.path, side), partial(node.child, split, side))
+        """The leaf reached when `decide` answers each question; what was not known before is grown."""
+        node = self.root
+        while node.split is not None:
+            side = decide(len(node.path), node.split)
+            if side not in node.children:
+                child = node.child(node.split, side)
+                child.split = self.question(child)
+                node.children[side] = child
+            node = node.children[side]
         return node
 
-    def everything(self) -> list[Node]:
-        """Every leaf."""
-        found, todo = [], [self._at((), lambda: Node.root(self.batch))]
-        while todo:
-            node, split = todo.pop()
-            if split is None:
-                found.append(node)
-                continue
-            todo += [self._at((*node.path, side), partial(node.child, split, side)) for side in (1, 0)]
-        return found
-
-    def _at(self, path: tuple[int, ...], grow: Callable[[], Node]) -> tuple[Node, Split | None]:
-        """The node at a path, grown where it is not known, and its question (None: a leaf)."""
-        if path not in self.nodes:
-            node = grow()
-            self.nodes[path] = node, self._question(node)
-        return self.nodes[path]
-
-    def _question(self, node: Node) -> Split | None:
+    def question(self, node: Node) -> Split | None:
         """The next question at a node, or None where it is a leaf. Public: no randomness, no raw symbol."""
         if not self.disclosed or cells(node.mass, self.search.least) < 2:
             return None
@@ -187,7 +160,7 @@ class Tree:
         """Whether every lift of a cell of this chance and mass is within ε, rounded outward."""
         share, rest = self.shares
         fresh, terms = rest * chance, slack(self.batch.model.size * self.batch.length)
-        marginal = fresh if self.ldp else fresh + share * mass  # in LDP mode whatever the belief is
+        marginal = fresh + share * mass
         sides = math.log((fresh + share) / marginal), math.log(marginal / fresh)
         return all(side + 4 * terms + 8 * UNIT * side <= self.batch.epsilon for side in sides)
 
@@ -198,12 +171,12 @@ class Tree:
 
     def _release(self, leaf: Node) -> TreeRelease:
         """Everything that follows from the leaf, exactly; kept with the tree."""
-        if leaf.path in self.leaves:
-            return self.leaves[leaf.path]
+        if leaf.path in self.releases:
+            return self.releases[leaf.path]
         batch, (disclosed, rest), end = self.batch, self.shares, self.batch.length - 1
         fresh, last = rest * leaf.chance, leaf.forward(end)
         marginal = fresh + disclosed * float(last.sum())
-        posterior = fresh * self._at((), lambda: Node.root(batch))[0].forward(end) + disclosed * last
+        posterior = fresh * self.root.forward(end) + disclosed * last
         least = most = 0.0
         if leaf.path:
             inside = [math.prod(float(pick(weights)) for weights in leaf.box.values()) for pick in (np.min, np.max)]
@@ -213,7 +186,7 @@ class Tree:
         posterior /= posterior.sum()
         codes, box = batch.distortion.best_guess(self.released(leaf)), leaf.box
         sent = TreeRelease(batch, leaf.path, codes, posterior, least, most, disclosed, fresh, marginal, box)
-        self.leaves[leaf.path] = sent
+        self.releases[leaf.path] = sent
         return sent
 
     def released(self, leaf: Node) -> Floats:
@@ -222,27 +195,16 @@ class Tree:
         return disclosed * leaf.symbol_distributions() + rest * leaf.chance * self.search.before
 
 
-def plant(batch: Batch, ldp: bool = False) -> Tree:
-    """The tree of a batch, of which nothing is grown yet."""
-    size = batch.model.size * batch.length
-    aim = usable(batch.epsilon, size, power=1)
-    kappa = 1.0 / (1.0 + math.exp(aim / 2 if ldp else aim))  # in LDP mode more cells would be disclosed less often
-    fresh = 1.0 / (1.0 + math.expm1(aim) * kappa) if ldp else math.exp(-aim)
-    disclosed = DENOMINATOR - math.ceil(fresh * DENOMINATOR)
-    before = Node.root(batch).symbol_distributions()
-    return Tree(batch, ldp, disclosed, Search(batch, before, kappa * ROOM, 1.0 - fresh))
-
-
 @rules_kept
 def tree(batch: Batch) -> Tree:
-    """The tree of a batch that is ε-SIP."""
-    return plant(batch)
-
-
-@rules_kept
-def tree_ldp(batch: Batch) -> Tree:
-    """The tree of a batch that is ε-LDP."""
-    return plant(batch, ldp=True)
+    """The tree of a batch, of which nothing but the root is grown yet."""
+    aim = usable(batch.epsilon, batch.model.size * batch.length, power=1)
+    kappa, fresh = 1.0 / (1.0 + math.exp(aim)), math.exp(-aim)
+    disclosed = DENOMINATOR - math.ceil(fresh * DENOMINATOR)
+    root = Node.root(batch)
+    made = Tree(batch, disclosed, Search(batch, root.symbol_distributions(), kappa * ROOM, 1.0 - fresh), root)
+    root.split = made.question(root)
+    return made
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,17 +216,9 @@ class TreeRelease(Sent):
     marginal: float  # p(y): how likely this release was before it was made
     box: Box
 
-    def lift(self, codes: Ints) -> float:
-        """a(y|o)/p(y) for any batch o."""
-        inside = math.prod(float(weights[codes[position]]) for position, weights in self.box.items())
-        return (self.fresh + self.disclosed * inside) / self.marginal
-
     def smooth(self, later: Floats) -> tuple[Floats, Floats]:
         """Distributions of the w symbols and the likelihood of the first state; see `Sent.smooth`."""
-        batch, shares = self.batch, (self.fresh, self.disclosed)
-        boxes: list[Box] = [{}, self.box]
-        nodes = [Node(batch, box, (), 1.0, 1.0, [_weighed(batch, box, 0, batch.states)], [later]) for box in boxes]
-        fresh, inside = (share * node.symbol_distributions() for share, node in zip(shares, nodes, strict=True))
-        first = [_weighed(batch, node.box, 0, node.backward(0)) for node in nodes]
-        likelihood = (shares[0] * first[0] + shares[1] * first[1]) / self.marginal
-        return (fresh + inside) / (fresh + inside).sum(1, keepdims=True), likelihood
+        whole, inside = (Node(self.batch, box, (), 1.0, 1.0, [], [later]) for box in ({}, self.box))
+        joint = self.fresh * whole.symbol_distributions() + self.disclosed * inside.symbol_distributions()
+        first = self.fresh * whole.backward(0) + self.disclosed * inside.weighed(0, inside.backward(0))
+        return joint / joint.sum(1, keepdims=True), first / self.marginal

@@ -313,8 +313,10 @@ def _least_cover(mass: Floats, rows: Floats, excess: Floats) -> Floats:
 
     scale = np.maximum(np.abs(rows).max(1), np.abs(excess)) + TINY
     matrix, upper = sparse.csc_array(rows / scale[:, None]), -excess / scale
+    program = programs.Program(np.full(upper.size, -np.inf), upper)
+    program.add(mass, matrix, most=1.0)
     try:
-        found, _ = programs.minimise(mass, matrix, np.full(upper.size, -np.inf), upper, most=1.0)
+        found, _ = program.run()
     except programs.Unsolved:
         return np.ones_like(mass)
     return np.minimum(found, 1.0)

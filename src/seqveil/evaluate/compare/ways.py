@@ -21,7 +21,7 @@ from seqveil.evaluate.baselines.declared import suppression, utility_optimised
 
 DOUBLED = ("randomized_response", "optimal_ldp")  # ε-SIP is 2ε-LDP, so these are shown at the level it has, too
 LIMITS = ("optimal_ldp",)  # at ε and 2ε it marks the field that every mechanism sound at ε lies in
-IN_BATCHES = ("auto", "tree", "tree_ldp")
+IN_BATCHES = ("auto", "tree")
 # `total` is a promise about the whole sequence: `optimal` with the secrets' ε as its budget, spent at once
 KEEPERS = ("guarded", "total", "utility_optimised", "suppression")
 MEMORY = (None, 0.0, math.inf)  # what the release of a known event may reveal: as usual, nothing, anything
