@@ -342,7 +342,7 @@ def test_true_is_no_number_over_http_and_mqtt_alike(alphabet):
     )
     for value in (True, False):
         payload = json.dumps({"seq": 0, "value": value}).encode()
-        assert payloads.read("ann", payload).codes == (UNKNOWN,)
+        assert payloads.read("ann", payload).code == UNKNOWN
         assert Wording(alphabet).encode([value]).tolist() == [UNKNOWN]
         assert Wording(alphabet).encode([value, 1]).tolist()[0] == UNKNOWN
         assert alphabet.tracked().encode(np.array([value])).tolist() == [UNKNOWN]
