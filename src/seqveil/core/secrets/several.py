@@ -28,7 +28,9 @@ REFINED = 4  # times that masses are corrected by what they are off
 PIVOT = 1e-9  # numbers below which nothing is divided by
 LOOSE = 1e-9  # of a symbol: by how much a step may overshoot a price to avoid a small divisor
 FEW = 8  # bounds that are not made fewer
-ALIKE = 0.02  # share of its room that a bound may lose to one that stands for several
+ALIKE = 0.0025  # share of its room, for each bound there is, that a bound may lose to one that stands for several
+MOST_ALIKE = 0.3  # and the most that it may lose
+LATEST = 12  # of the bounds left with which one more is compared
 
 
 @compiled
@@ -36,15 +38,15 @@ def fewer(mass: Any, rows: Any, size: int, count: int) -> int:
     """Join rows (I, Z) that are alike, in place; how many are left."""
     if count <= FEW:
         return count
-    room, kept = reals(count), 0
+    room, kept, share = reals(count), 0, 1.0 - min(MOST_ALIKE, ALIKE * count)
     for i in range(count):
         room[i] = 0.0
         for z in range(size):
             room[i] -= mass[z] * rows[i * size + z]
     for i in range(count):
         chosen, best, has = -1, -1.0, room[i]
-        for k in range(kept):
-            least = (1.0 - ALIKE) * max(has, room[k])
+        for k in range(max(0, kept - LATEST), kept):
+            least = share * max(has, room[k])
             if has > 0.0 and least <= min(has, room[k]):
                 left = 0.0
                 for z in range(size):
@@ -75,16 +77,24 @@ def least_for_all(mass: Any, own: Any, rows: Any, n: int, size: int, count: int,
     key, labels, sources, tight, bounds = wholes(size), wholes(most), wholes(most), wholes(most), wholes(most)
     inverse, held, moved, price, change = reals(most * most), reals(most), reals(size), reals(most), reals(most)
     sums, total, along = reals(n * count), reals(n), reals(most)
-    prices, changes, used = reals(n * size), reals(n * size), wholes(n)
+    costs, changes, used, reached, rates = (
+        reals(n * size),
+        reals(n * size),
+        wholes(n),
+        wholes(n * size),
+        reals(n * size),
+    )
+    lefts, names, base, fresh = reals(n * size), wholes(n), reals(n * count), True
     basis = 0
     for z in range(size):
         key[z] = own[z]
     for _ in range(STEPS * (size + count)):
         if not _settled(
             mass, rows, n, size, count, key, labels, sources, tight, bounds, basis, inverse, most, held, moved, sums,
-            total, price,
+            total, price, base, fresh,
         ):  # fmt: skip
             return False
+        fresh = False
         kind, who, bound, worst = 0, -1, -1, BROKEN
         for j in range(basis):
             if -held[j] > worst:
@@ -99,6 +109,7 @@ def least_for_all(mass: Any, own: Any, rows: Any, n: int, size: int, count: int,
             return _written(n, size, key, labels, sources, basis, held, moved, table)
         if kind == 2:
             who = _rekeyed(who, key, labels, sources, basis, inverse, most, held)
+            fresh = True
             if who < 0:
                 return False
         for r in range(basis):
@@ -118,37 +129,27 @@ def least_for_all(mass: Any, own: Any, rows: Any, n: int, size: int, count: int,
             used[y] = 1 if kind == 3 and y == who else 0
         for r in range(basis):
             used[tight[r]] = 1
+        priced = 0
         for y in range(n):
+            names[priced] = y
+            priced += used[y]
             for z in range(size if used[y] else 0):
-                prices[y * size + z] = 0.0
+                costs[y * size + z] = 0.0 if y == own[z] else 1.0
                 changes[y * size + z] = rows[bound * size + z] if kind == 3 and y == who else 0.0
         for r in range(basis):
-            at, row = tight[r] * size, bounds[r] * size
+            at, row, by, more = tight[r] * size, bounds[r] * size, price[r], change[r]
             for z in range(size):
-                prices[at + z] += price[r] * rows[row + z]
-                changes[at + z] += change[r] * rows[row + z]
-        enters, source = _entering(n, size, own, key, used, total, prices, changes, price, change, basis, along)
+                costs[at + z] += by * rows[row + z]
+                changes[at + z] += more * rows[row + z]
+        enters, source = _entering(
+            n, size, own, key, used, names, priced, total, costs, changes, price, change, basis, reached, rates, lefts
+        )
         if enters < 0 or (kind == 3 and source >= 0 and basis >= most - 1):
             return False
         basis = _pivoted(
-            rows,
-            size,
-            kind,
-            who,
-            bound,
-            enters,
-            source,
-            key,
-            labels,
-            sources,
-            tight,
-            bounds,
-            basis,
-            inverse,
-            most,
-            change,
-            along,
-        )
+            rows, size, kind, who, bound, enters, source, key, labels, sources, tight, bounds, basis, inverse, most,
+            change, along,
+        )  # fmt: skip
     return False
 
 
@@ -166,19 +167,22 @@ def _part(rows: Any, size: int, bound: int, z: int, y: int, label: int, key: int
 @compiled
 def _settled(
     mass: Any, rows: Any, n: int, size: int, count: int, key: Any, labels: Any, sources: Any, tight: Any, bounds: Any,
-    basis: int, inverse: Any, most: int, held: Any, moved: Any, sums: Any, total: Any, off: Any,
+    basis: int, inverse: Any, most: int, held: Any, moved: Any, sums: Any, total: Any, off: Any, base: Any, fresh: bool,
 ) -> bool:  # fmt: skip
     """The masses of the basis, `held` of its labels and `moved` of the keys, and the bounds' sums; False where the
-    inverse has drifted so far that those that hold exactly do not."""
+    inverse has drifted so far that those that hold exactly do not. `base` are the sums with all mass at the keys, to
+    be made anew where these have changed (`fresh`)."""
     for k in range(n * count):
-        sums[k] = 0.0
+        base[k] = 0.0 if fresh else base[k]
+    for i in range(count if fresh else 0):
+        for z in range(size):
+            base[i * n + key[z]] += mass[z] * rows[i * size + z]
+    for k in range(n * count):
+        sums[k] = base[k]
     for y in range(n):
         total[y] = 0.0
     for z in range(size):
         moved[z] = mass[z]
-    for i in range(count):
-        for z in range(size):
-            sums[i * n + key[z]] += mass[z] * rows[i * size + z]
     for j in range(basis):
         held[j] = 0.0
     for attempt in range(REFINED):
@@ -229,45 +233,49 @@ def _rekeyed(z: int, key: Any, labels: Any, sources: Any, basis: int, inverse: A
 
 @compiled
 def _entering(
-    n: int, size: int, own: Any, key: Any, used: Any, total: Any, prices: Any, changes: Any, price: Any, change: Any,
-    basis: int, along: Any,
+    n: int, size: int, own: Any, key: Any, used: Any, names: Any, priced: int, total: Any, costs: Any, changes: Any,
+    price: Any, change: Any, basis: int, reached: Any, rates: Any, lefts: Any,
 ) -> tuple[int, int]:  # fmt: skip
     """What the step ends with: a label and a source that goes there from now on, or a bound that costs nothing any more
     and no source (-1); (-1, -1): none. Of those that the step reaches first the one that it reaches fastest.
 
-    Labels whose bounds cost nothing are alike, so that of these only the likeliest is looked at.
+    Labels whose bounds cost nothing are alike, so that of these only the likeliest is looked at. `costs` and `changes`
+    (n, Z) are what each source costs at the labels whose bounds do, and how fast that grows.
     """
-    least, spare = 1e300, -1
+    least, spare, count = 1e300, -1, 0
     for y in range(n):
         if not used[y] and (spare < 0 or total[y] > total[spare]):
             spare = y
+    for r in range(basis):
+        if -change[r] > PIVOT and max(0.0, price[r]) + LOOSE < -change[r] * least:
+            least = (max(0.0, price[r]) + LOOSE) / -change[r]
+    for z in range(size):
+        k, here, now = key[z], 0.0 if key[z] == own[z] else 1.0, 0.0
+        if used[k]:
+            here, now = costs[k * size + z], changes[k * size + z]
+        for at in range(priced + 2):
+            if at < priced:
+                y = names[at]
+                rate, left = now - changes[y * size + z], max(0.0, costs[y * size + z] - here)
+            else:
+                y = own[z] if at == priced else spare
+                if y < 0 or used[y] or (at > priced and y == own[z]):
+                    continue
+                rate, left = now, max(0.0, (0.0 if at == priced else 1.0) - here)
+            if rate > PIVOT and left <= rate * least and y != k:
+                reached[count], rates[count], lefts[count] = y * size + z, rate, left
+                count += 1
+                if left + LOOSE < rate * least:
+                    least = (left + LOOSE) / rate
     enters, source, fastest = -1, -1, 0.0
-    for attempt in range(2):
-        for r in range(basis):
-            rate = 0.0 - change[r]
-            if rate > PIVOT:
-                left = max(0.0, price[r])
-                if attempt == 0:
-                    least = min(least, (left + LOOSE) / rate)
-                elif left <= least * rate and rate > fastest:
-                    enters, source, fastest = r, -1, rate
-        for z in range(size):
-            k, here, now = key[z], 0.0 if key[z] == own[z] else 1.0, 0.0
-            if used[k]:
-                here, now = here + prices[k * size + z], changes[k * size + z]
-            for y in range(n):
-                if y != k and (used[y] or y == spare or y == own[z]):
-                    there, rate = 0.0 if y == own[z] else 1.0, now
-                    if used[y]:
-                        there, rate = there + prices[y * size + z], now - changes[y * size + z]
-                    if rate > PIVOT:
-                        left = max(0.0, there - here)
-                        if attempt == 0:
-                            least = min(least, (left + LOOSE) / rate)
-                        elif left <= least * rate and (
-                            rate > fastest or (rate == fastest and source >= 0 and total[y] > total[enters])
-                        ):
-                            enters, source, fastest = y, z, rate
+    for r in range(basis):
+        if -change[r] > PIVOT and max(0.0, price[r]) <= -change[r] * least and -change[r] > fastest:
+            enters, fastest = r, -change[r]
+    for c in range(count):
+        y, z, rate = reached[c] // size, reached[c] % size, rates[c]
+        if rate > fastest or (rate == fastest and source >= 0 and total[y] > total[enters]):
+            if lefts[c] <= rate * least:
+                enters, source, fastest = y, z, rate
     return enters, source
 
 
