@@ -70,13 +70,8 @@ def pooled(
     """
     size = n * rows
     mass, secret, taken = reals(size), reals(size), wholes(size)
-    for row in range(rows):
-        for x in range(n):
-            b, s = 0.0, 0.0
-            for m in range(rows):
-                b += noise[m * rows + row] * belief[m * n + x]
-                s += noise[m * rows + row] * yes[m * n + x]
-            mass[row * n + x], secret[row * n + x] = b, s
+    _read(belief, n, rows, noise, mass)
+    _read(yes, n, rows, noise, secret)
     lo, hi = _taken(mass, secret, lo, hi, size, taken)
     moved = reals(2 * size)
     if hi < lo:
@@ -102,6 +97,18 @@ def pooled(
         if shares[size + z] + shares[2 * size + z] + shares[3 * size + z] == 0.0:
             shares[z] = 1.0  # whatever the chances of what is read add up to
     return True
+
+
+@compiled
+def _read(numbers: Any, n: int, rows: int, noise: Any, out: Any) -> None:
+    """Numbers by what is remembered (Z,) as numbers by what is read; and back, since the noise is symmetric."""
+    for row in range(rows):
+        for x in range(n):
+            out[row * n + x] = 0.0
+        for m in range(rows):
+            chance = noise[m * rows + row]
+            for x in range(n):
+                out[row * n + x] += chance * numbers[m * n + x]
 
 
 @compiled
@@ -454,21 +461,16 @@ def _kept_by_all(belief: Any, yes: Any, low: Any, high: Any, n: int, rows: int, 
     size, count, taken, total = n * rows, 0, 0, 0.0
     mass, own, place, table = reals(size), wholes(size), wholes(size), reals(n * size)
     bounds, secret = reals(2 * len(low) * size), reals(size)
-    for z in range(size):
-        mass[z] = 0.0
-        for m in range(rows):
-            mass[z] += noise[m * rows + z // n] * belief[m * n + z % n]
+    _read(belief, n, rows, noise, mass)
     for w in range(len(low)):
-        for z in range(size):
-            secret[z] = 0.0
-            for m in range(rows):
-                secret[z] += noise[m * rows + z // n] * yes[w][m * n + z % n]
+        _read(yes[w], n, rows, noise, secret)
+        lo, hi = low[w], high[w]
         for side in range(2):
-            broken = False
+            at, largest = count * size, 0.0
             for z in range(size):
-                bounds[count * size + z] = secret[z] - high[w] * mass[z] if side == 0 else low[w] * mass[z] - secret[z]
-                broken = broken or bounds[count * size + z] > 0.0
-            count += 1 if broken else 0
+                bounds[at + z] = secret[z] - hi * mass[z] if side == 0 else lo * mass[z] - secret[z]
+                largest = max(largest, bounds[at + z])
+            count += 1 if largest > 0.0 else 0
     for z in range(size):
         free = mass[z] > 0.0
         for i in range(count):
@@ -517,17 +519,21 @@ def _kept_by_all(belief: Any, yes: Any, low: Any, high: Any, n: int, rows: int, 
             for y in range(n):
                 share = table[k * n + y] / left
                 noisy[y * size + place[k]] = 0.0 if share < DUST else 1.0 if share > 1.0 - DUST else share
-    for z in range((POOLS + 1 + n) * size):
-        shares[z] = 0.0
+    for k in range((POOLS + 1) * size):
+        shares[k] = 0.0
     for y in range(n):
+        at = (POOLS + 1 + y) * size
         for z in range(size):
-            for m in range(rows):
-                at = 0 if y == z % n else (POOLS + 1 + y) * size
-                shares[at + z] += noise[z // n * rows + m] * noisy[y * size + m * n + z % n]
+            secret[z] = noisy[y * size + z]
+        _read(secret, n, rows, noise, bounds)
+        for z in range(size):
+            shares[at + z] = bounds[z]
+        for z in range(y, size, n):
+            shares[z], shares[at + z] = bounds[z], 0.0
     for z in range(size):
         moved = 0.0
         for y in range(n):
-            moved += shares[(POOLS + 1 + y) * size + z]
+            moved = max(moved, shares[(POOLS + 1 + y) * size + z])
         if moved == 0.0:
             shares[z] = 1.0  # whatever the chances of what is read add up to
     return True

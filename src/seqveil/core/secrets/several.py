@@ -273,9 +273,9 @@ def _entering(
             enters, fastest = r, -change[r]
     for c in range(count):
         y, z, rate = reached[c] // size, reached[c] % size, rates[c]
-        if rate > fastest or (rate == fastest and source >= 0 and total[y] > total[enters]):
-            if lefts[c] <= rate * least:
-                enters, source, fastest = y, z, rate
+        better = rate > fastest or (rate == fastest and source >= 0 and total[y] > total[enters])
+        if better and lefts[c] <= rate * least:
+            enters, source, fastest = y, z, rate
     return enters, source
 
 
