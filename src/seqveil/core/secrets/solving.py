@@ -7,9 +7,7 @@ average is inside. Mixed wholly it is the constant release: it always passes, so
 Labels of next to no mass, on which a solver keeps to nothing, are dropped first.
 
 *Several windows.* A table that is best for one window alone and keeps all others is best for all of them: so the closed
-form is tried for the window that would be broken most. Labels inside a box stay inside it whatever is done to them, so
-the other windows of one secret are kept in turn, each by the closed form over what the ones before it would release;
-that costs little. For several secrets there is the program.
+form is tried for the window that would be broken most. Where it breaks others, `several` keeps all of them.
 
 *With an ε for every release as well*, every lift within e^±ε is a row of the same program for small alphabets. For
 larger ones the table is mixed with its marginal until every lift is within ε; beside it the table that is best for ε

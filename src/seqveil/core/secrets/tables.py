@@ -61,7 +61,8 @@ def schedule(tracker: SecretTracker) -> Floats:
     last event, or what all later releases together can reveal about them where that is less, and half of what is left
     is added at each event after it: the next events reveal much about a window that is over, and at the edge of its box
     they would have to say nothing of it. A trait has no last event: it opens ever more slowly, and at the edge releases
-    go on that say nothing of it. All this is public, so it costs nothing.
+    go on that say nothing of it. Beyond all this a release may take a share of what is left (`LEAST`). All this is
+    public, so it costs nothing.
     """
     plan, windows = tracker.ahead, tracker.records.index
     if not plan.length:  # a trait: all of a person's events, however many will come
