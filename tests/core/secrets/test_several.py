@@ -45,5 +45,5 @@ def test_the_least_cost_is_found_and_every_bound_is_kept_compiled_or_not(joined)
             cost = mass.sum() - moved[np.arange(size), own].sum()
             best = least_cost(mass, bounds * mass, 1.0 - np.equal.outer(own, np.arange(n)))
             assert cost >= best - 1e-8
-            assert joined or cost == pytest.approx(best, abs=1e-7)
+            assert joined or cost == pytest.approx(best, abs=1e-6)
     assert solved >= 38  # what is given up goes to another solver
