@@ -21,7 +21,7 @@ from typing import Any
 
 from seqveil.core.bulk import compiled, reals, wholes
 
-STEPS = 12  # for each source and bound that binds: beyond, the program is left to another solver
+STEPS = 40  # for each source and bound that binds: beyond, the program is left to another solver
 BROKEN = 1e-14  # of all mass: what counts as broken
 EXACT = 1e-15  # what a bound that holds exactly may be off
 REFINED = 4  # times that masses are corrected by what they are off
