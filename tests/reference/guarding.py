@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import linprog
@@ -85,8 +85,8 @@ def asked(tracker: SecretTracker) -> Guarded:
     return Guarded(records.index, weights, records.prior, tracker.ahead.aim, tracker.secret.sides, 0.0)
 
 
-def bounds_of(promises: list[tuple[np.ndarray, Guarded]], belief: np.ndarray, turns: int = 1) -> Bounds:
-    """The bounds of these promises, each with its observer's belief; so many windows may be kept one after another."""
+def bounds_of(promises: list[tuple[np.ndarray, Guarded]], belief: np.ndarray) -> Bounds:
+    """The bounds of these promises, each with its observer's belief."""
     made = [
         AskedOfUsers.of_windows(
             seen[None], (seen * one.weights)[None], one.prior[None], one.epsilon, one.sides, one.error
@@ -96,8 +96,7 @@ def bounds_of(promises: list[tuple[np.ndarray, Guarded]], belief: np.ndarray, tu
     nothing = Bounds(belief, np.zeros((0, belief.size)), np.zeros((0, belief.size)), belief > 0)
     own = [bounds for bounds, (seen, _) in zip(made, promises, strict=True) if seen is belief]
     others = [bounds for bounds, (seen, _) in zip(made, promises, strict=True) if seen is not belief]
-    found = Bounds.joined(own or [nothing], others)
-    return replace(found, turns=turns)
+    return Bounds.joined(own or [nothing], others)
 
 
 def least_cost(belief: np.ndarray, rows: np.ndarray, cost: np.ndarray) -> float:

@@ -32,10 +32,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from seqveil.core import filtering, words
+from seqveil.core.bulk import form, in_parts
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import UNIT, Floats, Ints
 from seqveil.core.model import MarkovModel
-from seqveil.core.secrets.ahead import MARGIN, Ahead, Automata, begun
+from seqveil.core.secrets.ahead import MARGIN, Ahead, Automata, begun, weigh
 from seqveil.core.secrets.declared import Secret
 from seqveil.core.secrets.windows import Mask, WindowAccount, WindowRecords, reach
 
@@ -149,24 +150,21 @@ class SecretTracker:
         """Pr(v, Z_k = z | y_<k) for every window on record, over, in progress or coming: (B, W, V, Z)."""
         plan, over = self.ahead, self.ended.shape[1]
         left = plan.left(self.records.index[:, over:].max(0, initial=-1), self.step)
-        coming = left >= plan.length
-        waits = (left[coming] - plan.length + 1).tolist()
-        parts = [filtering.clear(self.ended), self._within(left[~coming])]
-        parts += [(self.states[:, None] * plan.before[wait][:, None])[:, None] for wait in waits]
-        return self._shown(np.concatenate(parts, axis=1))
+        ended, here = self._shown(filtering.clear(self.ended)), self._weighed(plan.over_states(left))
+        return np.concatenate([ended, here], axis=1) if over else here
 
     def family_masses(self, windows: Ints) -> Floats:
         """Pr(v, Z_k = z | y_<k) for windows "the first T events" (W,): (B, W, V, Z)."""
-        return self._shown(self._within(windows - self.step - 1))
+        return self._weighed(self.ahead.over_states(windows - self.step - 1))
 
-    def _within(self, left: Ints) -> Floats:
-        """Distributions (B, L, V, M, S) of windows in progress that have so many events left."""
-        own, tables = self._own.reshape(self.rows, self._each), self.ahead.inside[left]
-        now = filtering.clear(self.now).reshape(-1, 1, 1, *own.shape, self.now.shape[2])
-        sums = now[..., 0, :] * tables[:, :, own[:, 0]]
-        for k in range(1, self._each):  # one after another: the same bits however many users there are
-            sums += now[..., k, :] * tables[:, :, own[:, k]]
-        return np.asarray(sums)
+    def _weighed(self, tables: Floats) -> Floats:
+        """Σ over states that show x of their probability times h_v or g_v, (W, V, A, S), as (B, W, V, Z)."""
+        model, users = self.ahead.model, len(self.now)
+        made = np.empty((users, *tables.shape[:2], self.rows * model.n))
+        given = np.ascontiguousarray(tables.reshape(-1, *tables.shape[2:]).transpose(1, 2, 0))
+        now, out, code = filtering.clear(self.now), made.reshape(users, -1, made.shape[3]), form(weigh, users)
+        in_parts(users, lambda part: code(now[part], given, self._own, model.newest, model.n, out[part]), now[0].size)
+        return made
 
     @property
     def error(self) -> float:

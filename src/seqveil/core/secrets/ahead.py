@@ -258,6 +258,14 @@ class Ahead:
         ends = windows if self.family else (windows + 1) * self.length - self.offset
         return ends - step - 1
 
+    def over_states(self, left: Ints) -> Floats:
+        """h_v(a, s; left) of windows in progress, and g_v(s) of coming ones, for every a: (W, V, A, S)."""
+        inside = self.inside[left[left < self.length]]
+        coming = self.before[left[left >= self.length] - self.length + 1][:, :, None]
+        if not coming.size:
+            return inside
+        return np.concatenate([inside, np.repeat(coming, inside.shape[2], axis=2)])
+
     def _log_priors(self) -> Iterator[tuple[int, Floats]]:
         """The event that each window ends with, and log Pr(v) of it (V,), however small, carried forward."""
         disclosed_nothing, start = np.ones(self.model.n), filtering.start(self.model, 1)
@@ -357,6 +365,24 @@ class Ahead:
                 f"the model makes the secret, its opposite, or a combination of answers less likely than {FAINTEST:g} "
                 "from the first window on, and such odds cannot be counted; choose another window, or smooth the model"
             )
+
+
+@compiled
+def weigh(now: Any, tables: Any, own: Any, newest: Any, n: int, out: Any) -> None:
+    """What each source (Z,) weighs for users, (B, C, Z): the sum over states s that show its symbol of the chance `now`
+    (B, R, S) of (r, s) times the number of (own(r), s) in each of C tables, (A, S, C)."""
+    rows, states, count = now.shape[1], now.shape[2], tables.shape[2]
+    each, part, sums = rows * n // out.shape[2], np.zeros(count), np.zeros((out.shape[2], count))
+    for user in range(len(now)):
+        sums[:] = 0.0
+        for r in range(rows):
+            for s in range(states):
+                chance = now[user, r, s]
+                if chance > 0.0:
+                    np.multiply(tables[own[r], s], chance, part)
+                    z = r // each * n + newest[s]
+                    np.add(sums[z], part, sums[z])
+        out[user] = sums.T
 
 
 @compiled

@@ -40,6 +40,7 @@ from typing import Any
 
 from seqveil.core.bulk import compiled, reals, wholes
 from seqveil.core.kernel import DENOMINATOR
+from seqveil.core.secrets.several import fewer, least_for_all
 
 UNLIKELY = 1e-7  # sources below this probability that may not be released as they are draw from what is released
 NEGLIGIBLE = 1e-7  # mass below which nothing is left on a label that others are released as
@@ -47,10 +48,8 @@ ONE = float(DENOMINATOR)
 STEPS = 200  # of the simplex method; some six are taken
 NEAR = 1e-13
 SMALL = 2.0**33  # a weight of which rounding takes more than one part in 10^10
-ROUNDING = 1e-11  # by so much of it labels may miss a box in all, before it is aimed at once more
-TRIES = 2  # windows that are tried as the first to be kept, where the others cost much
-SLIGHT = 0.005  # of all symbols: what others may cost
-CLOSE = 0.2  # of all symbols: what saying nothing may cost where no turns are better
+ROUNDING = 1e-11  # by so much of it labels may miss a box in all
+POOLS = 3  # parts of the closed form, besides what is released as it is
 GROUPS = 64  # of symbols alike, the latest, that one more is compared with
 DUST = 1e-11  # shares of a source that are rounding, not a choice
 TINY = 1e-300
@@ -71,13 +70,8 @@ def pooled(
     """
     size = n * rows
     mass, secret, taken = reals(size), reals(size), wholes(size)
-    for row in range(rows):
-        for x in range(n):
-            b, s = 0.0, 0.0
-            for m in range(rows):
-                b += noise[m * rows + row] * belief[m * n + x]
-                s += noise[m * rows + row] * yes[m * n + x]
-            mass[row * n + x], secret[row * n + x] = b, s
+    _read(belief, n, rows, noise, mass)
+    _read(yes, n, rows, noise, secret)
     lo, hi = _taken(mass, secret, lo, hi, size, taken)
     moved = reals(2 * size)
     if hi < lo:
@@ -103,6 +97,18 @@ def pooled(
         if shares[size + z] + shares[2 * size + z] + shares[3 * size + z] == 0.0:
             shares[z] = 1.0  # whatever the chances of what is read add up to
     return True
+
+
+@compiled
+def _read(numbers: Any, n: int, rows: int, noise: Any, out: Any) -> None:
+    """Numbers by what is remembered (Z,) as numbers by what is read; and back, since the noise is symmetric."""
+    for row in range(rows):
+        for x in range(n):
+            out[row * n + x] = 0.0
+        for m in range(rows):
+            chance = noise[m * rows + row]
+            for x in range(n):
+                out[row * n + x] += chance * numbers[m * n + x]
 
 
 @compiled
@@ -401,14 +407,14 @@ def _broken(mass: Any, secret: Any, lo: float, hi: float, n: int, rows: int) -> 
 
 
 @compiled
-def _released_as(numbers: Any, n: int, rows: int, parts: int, shares: Any, spread: Any, out: Any) -> None:
+def _released_as(numbers: Any, n: int, rows: int, shares: Any, spread: Any, out: Any) -> None:
     """What numbers by source (Z,) become by label: Σ_z numbers(z) Q(y|z)."""
     size = n * rows
     for y in range(n):
         out[y] = 0.0
         for z in range(y, size, n):
             out[y] += numbers[z] * shares[z]
-    for part in range(parts):
+    for part in range(POOLS):
         total = 0.0
         for z in range(size):
             total += numbers[z] * shares[(part + 1) * size + z]
@@ -418,163 +424,133 @@ def _released_as(numbers: Any, n: int, rows: int, parts: int, shares: Any, sprea
 
 
 @compiled
-def _followed(n: int, rows: int, parts: int, shares: Any, spread: Any, after: Any, labels: Any) -> None:
-    """Let a kernel be followed by another one over its labels: that has three parts more, and all it needs."""
-    size = n * rows
-    for j in range(3):
-        new = parts + j
-        for z in range(size):
-            shares[(new + 1) * size + z] = shares[z] * after[(j + 1) * n + z % n]
-        for part in range(parts):
-            inner = 0.0
-            for y in range(n):
-                inner += spread[part * n + y] * after[(j + 1) * n + y]
-            if inner != 0.0:
-                for z in range(size):
-                    shares[(new + 1) * size + z] += shares[(part + 1) * size + z] * inner
-        for y in range(n):
-            spread[new * n + y] = labels[j * n + y]
-    for z in range(size):
-        shares[z] *= after[z % n]
-    for part in range(parts):
-        for y in range(n):
-            spread[part * n + y] *= after[y]
+def best_for(
+    belief: Any, yes: Any, low: Any, high: Any, n: int, rows: int, noise: Any, most: int, shares: Any, spread: Any
+) -> int:
+    """The kernel of least error for all windows: the closed form for the one that would be broken most, where that
+    keeps the others, else the program (`several`), where it has at most so many cells.
 
-
-@compiled
-def in_turn(
-    belief: Any, yes: Any, low: Any, high: Any, n: int, rows: int, noise: Any, turns: int, shares: Any, spread: Any
-) -> int:  # fmt: skip
-    """The closed form for one window, then for up to `turns` - 1 others that are still broken, the most broken first.
-
-    The first is the one that would be broken most. What is released right for one window alone bounds what can be for
-    all: where much less is left after the others, those that would be broken next to most are tried as the first, and
-    the kernel that releases most symbols right is taken. Where saying nothing is better, and not far from that bound,
-    nothing is said. How many parts besides the first the shares have; 0 where there is no such kernel.
+    How many parts besides the first the shares have: 3, or also one for each label; 0 where there is no such kernel.
     """
-    windows, size = len(low), n * rows
-    needs, found, best, bound, alone = reals(windows), 0, 0.0, 1.0, reals(1)
-    for w in range(windows):
-        needs[w] = _broken(belief, yes[w], low[w], high[w], n, rows)
-    kept, labels = reals((3 * turns + 1) * size if windows > 1 and turns > 1 else 0), reals(3 * turns * n)
-    for attempt in range(TRIES):
-        window, most = -1, 0.0
-        for w in range(windows):
-            if needs[w] > most:
-                window, most = w, needs[w]
-        if attempt and window < 0:
-            break
-        parts = _beginning_with(window, belief, yes, low, high, n, rows, noise, turns, shares, spread, alone)
-        if parts == 3 or windows <= 1 or turns == 1:
-            return parts
-        needs[window] = 0.0
-        right = _right(belief, n, rows, parts, shares, spread) if parts else 0.0
-        bound = min(bound, alone[0])
-        if right > 0.0 and right >= bound - SLIGHT:
-            return parts
-        if right > best:
-            found, best = parts, right
-            for k in range((parts + 1) * size):
-                kept[k] = shares[k]
-            for k in range(parts * n):
-                labels[k] = spread[k]
-    if not found:
-        return _constant(belief, n, rows, bound - CLOSE, shares, spread)
-    for k in range((found + 1) * size):
-        shares[k] = kept[k]
-    for k in range(found * n):
-        spread[k] = labels[k]
-    return found
-
-
-@compiled
-def _constant(belief: Any, n: int, rows: int, least: float, shares: Any, spread: Any) -> int:
-    """The likeliest symbol whatever the truth is, as a kernel of six parts; 0 where that is right less often."""
-    size, guess, most = n * rows, 0, -1.0
-    for x in range(n):
-        whole = 0.0
-        for z in range(x, size, n):
-            whole += belief[z]
-        if whole > most:
-            guess, most = x, whole
-    if most < least:
-        return 0
-    for k in range(7 * size):
-        shares[k] = 1.0 if size <= k < 2 * size else 0.0
-    for k in range(6 * n):
-        spread[k] = 1.0 if k == guess else 0.0
-    return 6
-
-
-@compiled
-def _beginning_with(
-    window: int, belief: Any, yes: Any, low: Any, high: Any, n: int, rows: int, noise: Any, turns: int, shares: Any,
-    spread: Any, alone: Any,
-) -> int:  # fmt: skip
-    """The closed form for this window (-1: for none), then in turn for those that are still broken most.
-
-    `alone` (1,) is filled with the mass that is released right for the first window alone.
-    """
+    window, worst, mass, secret = -1, 0.0, reals(n), reals(n)
+    for w in range(len(low)):
+        need = _broken(belief, yes[w], low[w], high[w], n, rows)
+        if need > worst:
+            window, worst = w, need
     weights, lo, hi = (belief, 0.0, 1.0) if window < 0 else (yes[window], low[window], high[window])
-    if not pooled(belief, weights, lo, hi, n, rows, noise, shares, spread):
+    kept = pooled(belief, weights, lo, hi, n, rows, noise, shares, spread)
+    if kept and len(low) > 1:
+        _released_as(belief, n, rows, shares, spread, mass)
+    for w in range(len(low)):
+        if kept and w != window:
+            _released_as(yes[w], n, rows, shares, spread, secret)
+            kept = _broken(mass, secret, low[w], high[w], n, 1) <= ROUNDING * (low[w] if low[w] > 0.0 else high[w])
+    if kept:
+        return POOLS
+    if n * n * rows > most or not _kept_by_all(belief, yes, low, high, n, rows, noise, shares):
         return 0
-    windows = len(low)
-    if turns == 1 or windows <= 1:
-        return 3
-    parts, done, mass, secret, chosen = 3, wholes(windows), reals(n), reals(n), reals(n)
-    after, labels, as_it_is = reals(4 * n), reals(3 * n), reals(1)
-    as_it_is[0], alone[0] = 1.0, _right(belief, n, rows, 3, shares, spread)
-    for w in range(windows):
-        done[w] = 1 if w == window else 0
-    for turn in range(turns):
-        window, most = -1, 0.0
-        _released_as(belief, n, rows, parts, shares, spread, mass)
-        for w in range(windows):
-            if not done[w]:
-                _released_as(yes[w], n, rows, parts, shares, spread, secret)
-                need = _broken(mass, secret, low[w], high[w], n, 1)
-                if need <= ROUNDING * (low[w] if low[w] > 0.0 else high[w]):
-                    done[w] = 1  # what later turns do to labels inside a box leaves them there
-                elif need > most:
-                    window, most = w, need
-                    for y in range(n):
-                        chosen[y] = secret[y]
-        if window < 0:
-            return parts
-        if turn == turns - 1 or not pooled(mass, chosen, low[window], high[window], n, 1, as_it_is, after, labels):
-            return 0
-        _followed(n, rows, parts, shares, spread, after, labels)
-        parts, done[window] = parts + 3, 1
-    return 0
+    return POOLS + n
 
 
 @compiled
-def _right(belief: Any, n: int, rows: int, parts: int, shares: Any, spread: Any) -> float:
-    """The mass that is released right; 0 where that is no more than if the likeliest were released whatever is true."""
-    size, right, most = n * rows, 0.0, 0.0
-    for x in range(n):
-        whole = 0.0
-        for z in range(x, size, n):
-            whole += belief[z]
-            right += belief[z] * shares[z]
-            for part in range(parts):
-                right += belief[z] * shares[(part + 1) * size + z] * spread[part * n + x]
-        most = max(most, whole)
-    return right if right > most else 0.0
+def _kept_by_all(belief: Any, yes: Any, low: Any, high: Any, n: int, rows: int, noise: Any, shares: Any) -> bool:
+    """The kernel of least error for all windows, by its labels, in the shares after those of the pools.
+
+    Sources that have no say draw from the marginal of the others, and so add to each bound in proportion.
+    """
+    size, count, taken, total = n * rows, 0, 0, 0.0
+    mass, own, place, table = reals(size), wholes(size), wholes(size), reals(n * size)
+    bounds, secret = reals(2 * len(low) * size), reals(size)
+    _read(belief, n, rows, noise, mass)
+    for w in range(len(low)):
+        _read(yes[w], n, rows, noise, secret)
+        lo, hi = low[w], high[w]
+        for side in range(2):
+            at, largest = count * size, 0.0
+            for z in range(size):
+                bounds[at + z] = secret[z] - hi * mass[z] if side == 0 else lo * mass[z] - secret[z]
+                largest = max(largest, bounds[at + z])
+            count += 1 if largest > 0.0 else 0
+    for z in range(size):
+        free = mass[z] > 0.0
+        for i in range(count):
+            free = free and bounds[i * size + z] <= 0.0
+        if free or mass[z] >= UNLIKELY:
+            place[taken], own[taken], secret[taken] = z, z % n, mass[z]
+            total += mass[z]
+            taken += 1
+    for i in range(count):  # in place: what comes later is not yet written
+        rest, largest = 0.0, TINY
+        for z in range(size):
+            rest += bounds[i * size + z]
+        for k in range(taken):
+            rest -= bounds[i * size + place[k]]
+        for k in range(taken):
+            number = bounds[i * size + place[k]] / mass[place[k]] + rest / total
+            bounds[i * taken + k], largest = number, max(largest, abs(number))
+        for k in range(taken):
+            bounds[i * taken + k] /= largest
+    for k in range(taken):
+        secret[k] /= total
+    count = fewer(secret, bounds, taken, count)
+    if taken == 0 or not least_for_all(secret, own, bounds, n, taken, count, table):
+        return False
+    noisy, marginal, whole = reals(n * size), reals(n), 0.0
+    for y in range(n):
+        marginal[y], pure = 0.0, True
+        for k in range(taken):
+            marginal[y] += table[k * n + y]
+            pure = pure and (table[k * n + y] == 0.0 or (own[k] == y and table[k * n + y] == secret[k]))
+            for i in range(count if pure and table[k * n + y] > 0.0 else 0):
+                pure = pure and bounds[i * taken + k] <= 0.0
+        if marginal[y] < NEGLIGIBLE and not pure:  # a little that rounding may spoil
+            marginal[y] = 0.0
+            for k in range(taken):
+                table[k * n + y] = 0.0
+        whole += marginal[y]
+    for y in range(n):
+        for z in range(size):
+            noisy[y * size + z] = marginal[y] / whole
+    for k in range(taken):
+        left = 0.0
+        for y in range(n):
+            left += table[k * n + y]
+        if left > 0.5 * secret[k]:
+            for y in range(n):
+                share = table[k * n + y] / left
+                noisy[y * size + place[k]] = 0.0 if share < DUST else 1.0 if share > 1.0 - DUST else share
+    for k in range((POOLS + 1) * size):
+        shares[k] = 0.0
+    for y in range(n):
+        at = (POOLS + 1 + y) * size
+        for z in range(size):
+            secret[z] = noisy[y * size + z]
+        _read(secret, n, rows, noise, bounds)
+        for z in range(size):
+            shares[at + z] = bounds[z]
+        for z in range(y, size, n):
+            shares[z], shares[at + z] = bounds[z], 0.0
+    for z in range(size):
+        moved = 0.0
+        for y in range(n):
+            moved = max(moved, shares[(POOLS + 1 + y) * size + z])
+        if moved == 0.0:
+            shares[z] = 1.0  # whatever the chances of what is read add up to
+    return True
 
 
 @compiled
 def keeping(
-    n: int, rows: int, noise: Any, ratio: float, turns: int, belief: Any, yes: Any, low: Any, high: Any, promised: Any,
+    n: int, rows: int, noise: Any, ratio: float, most: int, belief: Any, yes: Any, low: Any, high: Any, promised: Any,
     shares: Any, spread: Any, big: Any, left: Any,
 ) -> int:  # fmt: skip
-    """`in_turn`, and whether its integers keep every bound and the dial: how many parts the shares have, else 0.
+    """`best_for`, and whether its integers keep every bound and the dial: how many parts the shares have, else 0.
 
     A source puts `ONE` times its first share on the label of its symbol, `ONE` times its part of the distributions on
     all labels, each rounded down, and what that leaves, `left`, on the label of its largest weight, `big`. Symbols
     whose sources have the same shares are looked at together.
     """
-    size, parts = n * rows, in_turn(belief, yes, low, high, n, rows, noise, turns, shares, spread)
+    size, parts = n * rows, best_for(belief, yes, low, high, n, rows, noise, most, shares, spread)
     if parts == 0:
         return 0
     first, later = wholes(n), wholes(n)
@@ -684,7 +660,9 @@ def rounded_at(shares: Any, spread: Any, x: int, y: int, n: int, rows: int, part
     size, least, largest = n * rows, -1.0, 0.0
     for m in range(rows):
         weight = 0.0
-        for part in range(parts):
+        if parts > POOLS:
+            weight = shares[(POOLS + 1 + y) * size + m * n + x]
+        for part in range(POOLS if parts == POOLS else 0):
             share = shares[(part + 1) * size + m * n + x]
             weight += share * spread[part * n + y] if share > 0.0 else 0.0
         here[m] = weight * ONE
@@ -725,16 +703,17 @@ def _fill_column(
 
 @compiled
 def write_each(
-    n: int, rows: int, noise: Any, ratio: float, turns: int, belief: Any, yes: Any, low: Any, high: Any, promised: Any,
+    n: int, rows: int, noise: Any, ratio: float, most: int, belief: Any, yes: Any, low: Any, high: Any, promised: Any,
     columns: Any, found: Any,
 ) -> None:  # fmt: skip
     """`keeping` for each user, and the columns of all labels (n, Z); `found` how many parts the shares have."""
     size = n * rows
-    shares, spread, here = reals((3 * turns + 1) * size), reals(3 * turns * n), reals(rows)
+    wide = n if n * size <= most else 0
+    shares, spread, here = reals((POOLS + 1 + wide) * size), reals(POOLS * n), reals(rows)
     big, left = wholes(size), wholes(size)
     for b in range(len(belief)):
         found[b] = keeping(
-            n, rows, noise, ratio, turns, belief[b], yes[b], low[b], high[b], promised[b], shares, spread, big, left
+            n, rows, noise, ratio, most, belief[b], yes[b], low[b], high[b], promised[b], shares, spread, big, left
         )
         for y in range(n if found[b] else 0):
             _fill_column(shares, spread, y, n, rows, found[b], ratio < 1e300, big, left, here, columns[b][y])
@@ -742,13 +721,14 @@ def write_each(
 
 @compiled
 def release_each(
-    n: int, rows: int, noise: Any, ratio: float, turns: int, belief: Any, yes: Any, low: Any, high: Any, promised: Any,
+    n: int, rows: int, noise: Any, ratio: float, most: int, belief: Any, yes: Any, low: Any, high: Any, promised: Any,
     sources: Any, uniforms: Any, given: Any, codes: Any, columns: Any, status: Any,
 ) -> None:  # fmt: skip
     """`keeping` for each user, and the draw, or the release that was made, with its column: what every source puts on
     its label. A release of what is no symbol, or of what no source puts anything on, is impossible."""
     size, even = n * rows, ratio < 1e300
-    shares, spread, here = reals((3 * turns + 1) * size), reals(3 * turns * n), reals(rows)
+    wide = n if n * size <= most else 0
+    shares, spread, here = reals((POOLS + 1 + wide) * size), reals(POOLS * n), reals(rows)
     big, left = wholes(size), wholes(size)
     for b in range(len(belief)):
         y, z, u = given[b], sources[b], uniforms[b]
@@ -756,7 +736,7 @@ def release_each(
         if status[b] == IMPOSSIBLE:
             continue
         parts = keeping(
-            n, rows, noise, ratio, turns, belief[b], yes[b], low[b], high[b], promised[b], shares, spread, big, left
+            n, rows, noise, ratio, most, belief[b], yes[b], low[b], high[b], promised[b], shares, spread, big, left
         )
         if parts == 0:
             continue

@@ -7,9 +7,7 @@ average is inside. Mixed wholly it is the constant release: it always passes, so
 Labels of next to no mass, on which a solver keeps to nothing, are dropped first.
 
 *Several windows.* A table that is best for one window alone and keeps all others is best for all of them: so the closed
-form is tried for the window that would be broken most. Labels inside a box stay inside it whatever is done to them, so
-the other windows of one secret are kept in turn, each by the closed form over what the ones before it would release;
-that costs little. For several secrets there is the program.
+form is tried for the window that would be broken most. Where it breaks others, `several` keeps all of them.
 
 *With an ε for every release as well*, every lift within e^±ε is a row of the same program for small alphabets. For
 larger ones the table is mixed with its marginal until every lift is within ε; beside it the table that is best for ε
@@ -32,8 +30,9 @@ from seqveil.core.errors import GuaranteeError, InputError
 from seqveil.core.kernel import Floats, Ints, mix, usable
 from seqveil.core.mechanisms import optimal
 from seqveil.core.secrets.account import TrackedUsers
-from seqveil.core.secrets.pools import NEGLIGIBLE, release_each, write_each
-from seqveil.core.secrets.tables import TURNS, WRITABLE, AskedOfUsers, Bounds, Dial, Draft, GuardingTable
+from seqveil.core.secrets.pools import NEGLIGIBLE, POOLS, release_each, write_each
+from seqveil.core.secrets.several import FEW
+from seqveil.core.secrets.tables import TOGETHER, WRITABLE, AskedOfUsers, Bounds, Dial, Draft, GuardingTable
 
 MIXES = (1e-9, 1e-7, 1e-5, 1e-3, 0.03)
 SMALL = 160  # symbols up to which the program is over all of them, where all wrong symbols cost the same
@@ -92,13 +91,13 @@ class _Work:
     dial: Dial
 
     def in_closed_form(self) -> GuardingTable | None:
-        """The closed form for one window after another (`pools.in_turn`), written out, where its integers pass."""
+        """The table that is best for all windows (`pools.best_for`), written out, where its integers pass."""
         bounds, dial, size = self.bounds, self.dial, self.bounds.belief.size
         if size * dial.n > WRITABLE:
             return None
         boxes = bounds.boxes or (np.zeros((0, size)), np.zeros(0), np.zeros(0))
         columns, parts = np.zeros((1, dial.n, size), np.int64), np.zeros(1, np.int64)
-        numbers = dial.n, dial.rows, dial.noise.ravel(), dial.ratio, bounds.turns
+        numbers = dial.n, dial.rows, dial.noise.ravel(), dial.ratio, TOGETHER
         given = [each[None] for each in (bounds.belief, *boxes, bounds.promised)]
         row_by_row(write_each, numbers, given, (columns, parts))
         if not parts[0]:
@@ -106,7 +105,7 @@ class _Work:
         used, nothing = np.flatnonzero(columns[0].any(1)), np.zeros(size, np.int64)
         table = np.arange(size), nothing, np.arange(used.size), columns[0][used].T
         made = GuardingTable(dial.n, used, *table, bounds.belief, self.distortion)
-        best = parts[0] == 3 and (dial.rows <= 2 or math.isinf(dial.c))  # for one window alone, and it keeps the others
+        best = (dial.rows <= 2 or math.isinf(dial.c)) and (parts[0] == POOLS or 2 * len(boxes[1]) <= FEW)
         return replace(made, bound=made.error) if best else made
 
     def by_program(self) -> GuardingTable:
@@ -355,7 +354,7 @@ def released_as_asked(
     weights, low, high, promised = (
         np.concatenate(parts, axis=1) for parts in zip(*(one.of_those_bound() for one in asked), strict=True)
     )
-    numbers = dial.n, dial.rows, dial.noise.ravel(), dial.ratio, TURNS if len(asked) == 1 else 1
+    numbers = dial.n, dial.rows, dial.noise.ravel(), dial.ratio, TOGETHER
     inputs = asked[0].belief, weights, low, high, promised
     draws = (np.full(count, -1) if each is None else each for each in (sources, uniforms, given))
     codes, columns, status = np.zeros(count, np.int64), np.zeros((count, size), np.int64), np.zeros(count, np.int64)

@@ -45,8 +45,10 @@ TIGHTER = 1e-6  # of ε: how much less than promised is aimed at
 START = 0.5  # share of ε that a window of known length begins with
 REMEMBERING = 0.7  # the same where kernels go by what is remembered, which spend less early
 FIRST = 0.2  # share of ε that the first event may reveal about a trait, whose events nobody can count beforehand
+LEAST = 0.2  # share of what is left to a promise that the next release may take, whatever was to be kept for later
+HALF = 0.5  # the most that it may take where nobody knows when a stream ends
 OPENING = 4.0  # events in which half of what is left of it opens
-TURNS = 8  # windows of one secret that are kept one after another; more at once are for the program
+TOGETHER = 40_000  # sources times labels up to which several windows are kept together without another solver
 WRITABLE = 25_000_000  # numbers of a table that is written out in full
 ONE = float(DENOMINATOR)
 
@@ -59,7 +61,8 @@ def schedule(tracker: SecretTracker) -> Floats:
     last event, or what all later releases together can reveal about them where that is less, and half of what is left
     is added at each event after it: the next events reveal much about a window that is over, and at the edge of its box
     they would have to say nothing of it. A trait has no last event: it opens ever more slowly, and at the edge releases
-    go on that say nothing of it. All this is public, so it costs nothing.
+    go on that say nothing of it. Beyond all this a release may take a share of what is left (`LEAST`). All this is
+    public, so it costs nothing.
     """
     plan, windows = tracker.ahead, tracker.records.index
     if not plan.length:  # a trait: all of a person's events, however many will come
@@ -148,14 +151,14 @@ class AskedOfUsers:
     @classmethod
     def of_windows(
         cls, belief: Floats, masses: Floats, prior: Floats, epsilon: Floats | float, sides: str, error: float,
-        aims: Floats | float = math.inf,
+        aims: Floats | float = math.inf, most: float = 1.0,
     ) -> AskedOfUsers:  # fmt: skip
         """`masses` are Pr(v, Z = z | y_<k) (B, W, V, Z), `prior` those of the values (B, W, V), `epsilon` (W,) is what
-        is promised, `aims` (B, W) what is aimed at where that is less."""
+        is promised, `aims` (B, W) what is aimed at where that is less, and `most` the share of what is left to the
+        promise that is aimed at."""
         size, values = belief.shape[1], prior.shape[2]
         promise = np.zeros(prior.shape[:2]) + epsilon
         room = np.maximum(TIGHTER * promise, 4 * (error + slack(size)))
-        factor = np.minimum(np.exp(np.maximum(0.0, promise - room)), np.exp(aims))
         first, second = pairs(values, sides)
         everywhere = bool(prior.all())
         lifts = masses / (prior if everywhere else np.where(prior > 0.0, prior, np.inf))[..., None]
@@ -163,7 +166,13 @@ class AskedOfUsers:
         if not everywhere:  # a value of prior 0 cannot occur and bounds nothing
             bounded = ((prior[:, :, first] > 0.0) & (prior[:, :, second] > 0.0))[..., None]
             plus, minus = np.where(bounded, plus, 0.0), np.where(bounded, minus, 0.0)
-        aimed = plus - factor[:, :, None, None] * minus  # (B, W, pairs, Z)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.log(np.add.reduce(masses, 3) / prior)
+            now = logs[:, :, first] - logs[:, :, second]  # how far the odds of each pair moved so far
+        now[~np.isfinite(now)] = 0.0
+        left, ahead = (promise - room)[..., None] - now, (np.zeros(promise.shape) + aims)[..., None] - now
+        factor = np.exp(now + np.maximum(0.0, np.maximum(LEAST * left, np.minimum(most * left, ahead))))
+        aimed = plus - factor[..., None] * minus  # (B, W, pairs, Z)
         binding = np.asarray((aimed > 0.0).any((2, 3)))
         minus = np.exp(promise)[:, :, None, None] * minus
         promised = (plus - minus) + (2 * error + slack(size)) * (plus + minus)
@@ -171,7 +180,9 @@ class AskedOfUsers:
         common = prior[:, :, 1] > 0.5
         rare, other = np.where(common, prior[:, :, 0], prior[:, :, 1]), np.where(common, prior[:, :, 1], prior[:, :, 0])
         weights = np.where(common[..., None], masses[:, :, 0], masses[:, :, 1])
-        low, high = rare / (rare + other * factor), rare * factor / (rare * factor + other)
+        up, down = factor[..., 0], factor[..., -1]  # of one side the same
+        down, up = np.where(common, up, down), np.where(common, down, up)
+        low, high = rare / (rare + other * down), rare * up / (rare * up + other)
         if sides == "up":
             low, high = np.where(common, low, 0.0), np.where(common, 1.0, high)
         mean = np.add.reduce(weights, 2) / whole[:, None]
@@ -181,7 +192,7 @@ class AskedOfUsers:
     def of(cls, one: SecretTracker, dial: Dial) -> AskedOfUsers:
         """Of the live windows of a secret; by symbol alone where the dial has one row a symbol."""
         plan, belief = one.ahead, one.belief
-        if plan.family:  # whose end is unknown: all of ε at once
+        if plan.family:  # whose end is unknown
             windows, epsilon = cover(plan).at(one.step)
             masses, aims = one.family_masses(windows), np.array(plan.aim)
             prior = np.broadcast_to(plan.family_priors[windows - 1], masses.shape[:3])
@@ -190,7 +201,8 @@ class AskedOfUsers:
         if dial.rows < one.rows:
             wide = Dial(dial.n, one.rows)
             belief, masses = wide.collapsed(belief), wide.collapsed(masses)
-        return cls.of_windows(belief, masses, prior, epsilon, plan.secret.sides, one.error, aims)
+        most = HALF if plan.family else 1.0
+        return cls.of_windows(belief, masses, prior, epsilon, plan.secret.sides, one.error, aims, most)
 
     def of_those_bound(self) -> tuple[Floats, Floats, Floats, Floats]:
         """Weights, boxes and promises of the windows that are asked of anyone; a window that is not asked of a user
@@ -212,7 +224,7 @@ class AskedOfUsers:
         over = np.maximum(np.add.reduce(aimed, 2), 0.0)  # as loose as it takes for saying nothing to be allowed
         aimed = aimed - over[..., None] * (belief / np.add.reduce(belief))
         promised, aimed = (part.reshape(-1, belief.size) for part in (promised, aimed))
-        return Bounds(belief, promised, aimed, belief > 0.0, boxes, TURNS)
+        return Bounds(belief, promised, aimed, belief > 0.0, boxes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,7 +242,6 @@ class Bounds:
     aimed: Floats
     possible: NDArray[np.bool_]
     boxes: tuple[Floats, Floats, Floats] | None = None
-    turns: int = 1  # windows that may be kept one after another: more than one where all are of one secret
 
     @classmethod
     def of(cls, users: TrackedUsers, dial: Dial | None = None) -> Bounds:
