@@ -19,6 +19,10 @@ def attack(
     model: Annotated[
         Path | None, o.option("MODEL", "The model that the release was made with.", "--model", "-m")
     ] = None,
+    with_model: Annotated[
+        list[Path] | None,
+        o.option("M2", "Also attack by Bayes' rule with this model of other people; may be repeated.", "--with-model"),
+    ] = None,
     asked: o.SecretOptions,
     false_alarm: Annotated[float, o.option("P", "Highest probability of calling a kept promise broken.")] = 0.05,
     seed: Annotated[int, o.option("N", "Splits the people.")] = 0,
@@ -30,12 +34,18 @@ def attack(
     Classifiers are trained on half of the people, whose true answers they see, to guess the secret in every window from
     all releases of the same person; they are scored on the other half. They use no model. The command prints a lower
     confidence bound on the effective ε for these people and a verdict: broken; not refuted, with the size of a leak
-    that would have been noticed; or not decided.
+    that would have been noticed; or not decided, with the number of people it would take.
+
+    With --with-model, an attacker who believes another model, such as a mixture of types or a chain of order 2,
+    guesses too, by the exact probability of the secret given all releases. Fit that model to people who are not
+    attacked, and name the release's own model with --model.
 
     It reads the truth, so it is for those who hold the raw data. Run it before a stream goes live, on people who
     had no part in fitting the model. Exit code 1: a promise is broken.
 
     Example: seqveil attack released.csv --truth clicks.csv --secret ever:health --secret-window 20
+
+    Example: seqveil attack released.csv --truth clicks.csv -m clicks.model --with-model types.model
     """
     from seqveil.evaluate.attack.files import attack as found_by
 
@@ -46,6 +56,7 @@ def attack(
             model=model,
             secrets=asked.declared(),
             epsilon=asked.secret_epsilon,
+            with_model={str(path): path for path in with_model or ()},
             meta=meta,
             seed=seed,
             false_alarm=false_alarm,
