@@ -15,7 +15,7 @@ from seqveil.core.errors import InputError, needs_extra
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.secrets.declared import Compiled, Sides
 from seqveil.evaluate.attack.attackers import Attackers, Believer, classifiers
-from seqveil.evaluate.attack.bounds import AttackSample, Flags, Ratio, is_noticed, noticeable, times_needed
+from seqveil.evaluate.attack.bounds import AttackSample, Flags, Ratio, noticeable, times_needed
 from seqveil.evaluate.attack.features import Windows, features
 from seqveil.evaluate.attack.finding import AttackerGuess, Finding, Verdict
 
@@ -189,10 +189,9 @@ def attack_labels(
         return Finding(about, "not decided", None, low, estimate, None, people, rows, false_alarm, None, guess)
     someone = ratio.true + ratio.false > 0
     noticed = noticeable(ratio, epsilon, sides, false_alarm) if someone else None
-    within = estimate <= epsilon and someone and is_noticed(ratio, epsilon, 2 * epsilon, sides, false_alarm)
-    verdict: Verdict = "broken" if low > epsilon else "not refuted" if within else "not decided"
-    times = times_needed(ratio, epsilon, sides, false_alarm) if verdict == "not decided" and someone else None
-    needed = None if times is None else math.ceil(people * times)
+    times = times_needed(ratio, epsilon, sides, false_alarm) if someone else None  # as many people as there are
+    verdict: Verdict = "not decided" if times != 1 else "broken" if low > epsilon else "not refuted"
+    needed = math.ceil(people * times) if times is not None and times > 1 else None
     return Finding(about, verdict, epsilon, low, estimate, noticed, people, rows, false_alarm, needed, guess)
 
 
