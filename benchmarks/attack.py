@@ -27,6 +27,8 @@ from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy, Terms
 from seqveil.engine.streams import CodeStreams
 from seqveil.evaluate.attack import Finding, attack_secret
+from seqveil.evaluate.attack.attackers import posteriors
+from seqveil.receiver.evidence import Evidence
 
 FEW, MANY, FITTED, CLICKS, TYPES = 1_000, 6_000, 20_000, 20, 48
 EPSILONS = (0.5, 1.0)
@@ -44,6 +46,7 @@ class Attacked:
     secret: secrets.Secret
     release: Callable[[np.ndarray], list[np.ndarray]]
     clicks: int = CLICKS
+    setting: Terms | None = None  # where a Bayes attacker who knows the types shall guess as well
 
 
 def run(
@@ -69,8 +72,12 @@ def run(
         for each in releases(names, chain, types, epsilon, people):
             if "planted" in each.name and not planted:
                 continue
-            raw = held[: each.people, : each.clicks]
-            found = attack_secret(each.release(raw), list(raw), each.secret.over(chain.alphabet), each.secret.epsilon)
+            raw, secret, more = held[: each.people, : each.clicks], each.secret.over(chain.alphabet), {}
+            released = each.release(raw)
+            if each.setting is not None:
+                believer = partial(posteriors, Evidence.of(each.setting, released), types)
+                more = {"believers": {f"Bayes with {TYPES} types": believer}}
+            found = attack_secret(released, list(raw), secret, each.secret.epsilon, **more)
             rows.append(_printed(each.name, each.secret.epsilon, found))
     return rows
 
@@ -102,7 +109,7 @@ def habits(same: bool, people: int = 2_600, days: int = 21) -> tuple[list[np.nda
 def releases(
     names: list[str], chain: MarkovModel, types: MarkovModel, epsilon: float, people: int
 ) -> Iterator[Attacked]:
-    """What is attacked: planted failures with few people, promises with so many under one chain and under types.
+    """What is attacked: planted failures, mostly with few people, promises with so many under one chain and types.
 
     Under types once with the usual side information, ε, and once with all that memory can do.
     """
@@ -113,7 +120,7 @@ def releases(
     left_out = "health pages left out (planted)"
     yield Attacked(left_out, FEW, secret, lambda raw: list(np.where(raw == health, blank, raw)))
     wrong = Policy(secrets=[secret]).on(other_people(chain))
-    yield Attacked("guarded, a model of others (planted)", FEW, secret, lambda raw: streams(wrong, raw))
+    yield Attacked("guarded, a model of others (planted)", people, secret, lambda raw: streams(wrong, raw))
     # of one click, since its own claim grows with every release; lifts within ε are odds within 2ε
     published = Policy(epsilon=epsilon, mechanism="crr").on(chain)
     first = secrets.ever(rare, window="first 1", epsilon=2 * epsilon)
@@ -121,6 +128,8 @@ def releases(
     yield Attacked(claim, FEW, first, lambda raw: streams(published, raw), 1)
     one = Policy(secrets=[secret]).on(chain)
     yield Attacked("guarded, chain of order 1", people, secret, lambda raw: streams(one, raw))
+    knowing = "guarded, chain of order 1, who knows the types"
+    yield Attacked(knowing, people, secret, lambda raw: streams(one, raw), setting=one)
     for dial in (epsilon, math.inf):
         name = f"guarded, {TYPES} types, side information {dial:g}"
         terms = Policy(secrets=[secret], side_information=dial).on(types)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from seqveil.evaluate.attack.bounds import AttackSample, Ratio, noticeable, share_low
+from seqveil.evaluate.attack.bounds import AttackSample, Ratio, noticeable, share_low, times_needed
 
 
 def test_a_bound_is_that_of_clopper_and_pearson() -> None:
@@ -99,6 +99,18 @@ def test_a_leak_is_noticeable_where_it_is_noticed_in_four_of_five_attacks() -> N
     noticed = np.mean([Ratio(a, b, 300, 700).low(0.05) > 0.5 for a, b in zip(right, wrong, strict=True)])
     assert 0.78 < noticed < 0.99
     assert noticeable(Ratio(0.1, 0.1, 5, 5), 3.0, "both", 0.05) is None
+
+
+def test_so_many_people_decide_and_a_tenth_fewer_do_not() -> None:
+    times = times_needed(Ratio(0.1, 0.1, 300, 700), 0.1, "both", 0.05)
+    assert times is not None
+    leaks = [noticeable(Ratio(0.1, 0.1, 300 * more, 700 * more), 0.1, "both", 0.05) for more in (times, 0.9 * times)]
+    assert leaks[0] <= 0.2 < leaks[1]
+    times = times_needed(Ratio(0.2, 0.1, 300, 700), 0.6, "both", 0.05)
+    assert times is not None
+    lows = [Ratio(0.2, 0.1, 300 * more, 700 * more).low(0.05) for more in (times, 0.9 * times)]
+    assert lows[0] > 0.6 > lows[1]
+    assert times_needed(Ratio(0.1, 0.1, 300, 700), 1e-6, "both", 0.05) is None
 
 
 def test_where_no_two_windows_can_be_compared_nothing_is_found():

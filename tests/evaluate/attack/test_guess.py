@@ -106,9 +106,11 @@ def test_releases_that_reveal_nothing_are_not_refuted_and_too_few_people_decide_
     assert found.epsilon_at_least <= found.epsilon_estimate <= 0.5 < found.epsilon_noticeable <= 1.0
     few = attack.attack_secret(noise[:150], truth[:150], secret, 0.5)
     assert few.verdict == "not decided"
-    assert few.epsilon_noticeable is None or few.epsilon_noticeable > 1.0
+    assert few.people_needed > 150
+    assert few.sentence.endswith(f"; it would take about {few.to_dict()['people_needed']:,} people to decide")
     tiny = attack.attack_secret(noise[:30], truth[:30], secret, 0.5)
     assert (tiny.verdict, tiny.guess) == ("not decided", None)
+    assert tiny.sentence.endswith(f"; it would take about {tiny.people_needed:,} people to attack it")
 
 
 def test_an_estimate_above_the_promise_is_never_called_not_refuted() -> None:

@@ -123,7 +123,7 @@ def test_the_command(seqveil, files):
     made = seqveil(*RUN, "--epsilon", "0.5,2", "--mechanisms", "optimal,crr,guarded", *promise(secrets=EVER))
     assert made.code == 0, made.err
     assert SECRET not in made.out + made.err
-    for text in ("★", "✗", "promises", "disclosed", "limit: best guess", "(seeded, not private)"):
+    for text in ("★", "✗", "promises", "disclosed", "limit: best guess", "in the paper", "(seeded, not private)"):
         assert text in made.out
     facts = seqveil(*RUN, "--mechanisms", "guarded,suppression", *promise(secrets=EVER), "--json").json
     rows = {row["label"]: row for row in facts["rows"]}

@@ -16,7 +16,7 @@ simulated.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -33,6 +33,7 @@ USUAL = 0.05  # the false-alarm rate at which Student's t is compared with the n
 SUREST = 0.1  # the share of people in the set by which a noticeable leak is measured
 NOTICED = 0.8  # how likely such a leak is noticed
 LARGEST_LEAK = 25.0
+MORE = np.geomspace(1, 1e6, 300)  # times as many people as there are; with still more nobody will ever decide
 
 
 @dataclass(frozen=True)
@@ -177,3 +178,14 @@ def is_noticed(of: Ratio, epsilon: float, leak: float, sides: Sides, false_alarm
         if not Ratio(least / yes, most / no, yes, no, unseen=of.unseen).low(false_alarm) > epsilon:
             return False
     return True
+
+
+def times_needed(of: Ratio, epsilon: float, sides: Sides, false_alarm: float) -> float | None:
+    """How many times the people it takes to show that an estimate above ε is, or else to notice a leak of twice ε."""
+    above = of.estimate > epsilon
+    for times in MORE.tolist():
+        true, false = of.worth_true * times, of.worth_false * times
+        more = replace(of, worth_true=true, worth_false=false, unseen=of.unseen / times)
+        if more.low(false_alarm) > epsilon if above else is_noticed(more, epsilon, 2 * epsilon, sides, false_alarm):
+            return float(times)
+    return None

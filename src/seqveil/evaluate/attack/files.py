@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Unpack
 
 import numpy as np
@@ -17,13 +18,15 @@ from seqveil.core.secrets import ever, from_dict
 from seqveil.core.secrets.declared import Secret
 from seqveil.core.words import about
 from seqveil.engine.policy import OTHER_MODEL
+from seqveil.evaluate.attack.attackers import Believer, posteriors
 from seqveil.evaluate.attack.finding import Finding, Findings
 from seqveil.evaluate.attack.guess import FALSE_ALARM, attack_secret, attack_trait
 from seqveil.interfaces.files import writing
 from seqveil.interfaces.files.events import Events, ValueType, read_events, symbol_events
 from seqveil.interfaces.files.fit import MOST_NUMBERS, ColumnWords, answers_of
 from seqveil.interfaces.files.ordering import DECIMAL
-from seqveil.interfaces.files.received import paired
+from seqveil.interfaces.files.receive import evidence_of
+from seqveil.interfaces.files.received import paired, received
 from seqveil.interfaces.files.table import FilePath, as_polars, chain_of
 from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT, Meta, ReleasedRows
 
@@ -41,6 +44,7 @@ def attack(
     model: MarkovModel | FilePath | None = None,
     secrets: Secret | Sequence[Secret] = (),
     epsilon: float | None = None,
+    with_model: Mapping[str, MarkovModel | FilePath] | None = None,
     meta: Any = None,
     seed: int = 0,
     false_alarm: float = FALSE_ALARM,
@@ -55,6 +59,8 @@ def attack(
         model: gives the alphabet where no side file does; no classifier uses its chain.
         secrets: what to attack; by default what the release promised to keep, else single events of frequent values.
         epsilon: what was promised about them, where that is not what they and the release say.
+        with_model: models of Bayes attackers by name, fitted to other people than those of the release; `model` must be
+            the one that the release was made with.
         meta: `ReleasedRows.meta`, or the path of a side file, where `released` has none with it.
         false_alarm: how likely a promise that holds may be called broken.
         missing: what was done with raw rows without a value, where neither model nor side file says so.
@@ -66,6 +72,7 @@ def attack(
     found = writing.load_meta(rows, meta)
     chain = None if model is None else chain_of(model)
     names = _reading(found, chain).but(**columns)
+    believers = _believers(rows, chain, with_model or {}, found, names)
     people = read_people(rows, raw, chain, found, names, missing)
     wanted = [secrets] if isinstance(secrets, Secret) else list(secrets)
     chosen = wanted or people.secrets or people.events()
@@ -79,8 +86,8 @@ def attack(
             found_out = attack_trait(people.releases, answers, size, promised, about=about(secret), **plan)
         else:
             skipped = people.before_window(secret) if secret.follows_clock else None
-            over = secret.over(people.alphabet)
-            found_out = attack_secret(people.releases, people.truth, over, promised, skipped=skipped, **plan)
+            more = plan | {"skipped": skipped, "believers": believers}
+            found_out = attack_secret(people.releases, people.truth, secret.over(people.alphabet), promised, **more)
         findings.append(found_out)
     return Findings(tuple(findings))
 
@@ -163,6 +170,22 @@ def _answers(released: Rows, truth: Rows, reading: Reading, name: str) -> list[s
     kind: ValueType = "number" if len(reading.value_columns) == 2 else "text"
     people = read_events(released, reading, kind, holes="any").people[0]
     return [found.get(str(user)) for user in people]
+
+
+def _believers(
+    released: Rows, model: MarkovModel | None, others: Mapping[str, Any], meta: Meta | None, reading: Reading
+) -> dict[str, Believer]:
+    """Bayes attackers with these models; people in the order of the file."""
+    if not others:
+        return {}
+    if model is None:
+        raise InputError(f"a Bayes attacker weighs each release by how it was made; pass {option('model')}, its model")
+    chains = {name: chain_of(other) for name, other in others.items()}
+    for name, other in chains.items():
+        if other.alphabet.strict.fingerprint() != model.alphabet.strict.fingerprint():
+            raise ModelError(f"{name} is about other values than the release; fit it with the alphabet of its model")
+    evidence = evidence_of(received(released, model, None, meta, **reading.to_dict()))
+    return {f"Bayes with {name}": partial(posteriors, evidence, other) for name, other in chains.items()}
 
 
 def _alphabet(released: Events, raw: Events) -> Symbols:

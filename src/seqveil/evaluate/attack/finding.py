@@ -55,6 +55,7 @@ class Finding:
     people: int
     windows: int
     false_alarm: float
+    people_needed: int | None = None  # to decide, or to attack it at all, where that is a number
     guess: AttackerGuess | None = None
 
     @property
@@ -70,6 +71,9 @@ class Finding:
             said += f"; a leak of {self.epsilon_noticeable:.3g} would have been noticed"
         if self.epsilon_estimate is None:
             said += "; too few of them have the secret, or have it not"
+        if self.people_needed is not None:
+            aim = "attack it" if self.epsilon_estimate is None else "decide"
+            said += f"; it would take about {self.people_needed:,} people to {aim}"
         return said
 
     def to_dict(self) -> dict[str, Any]:

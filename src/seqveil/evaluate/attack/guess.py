@@ -14,8 +14,8 @@ from seqveil.core.bulk import places_within
 from seqveil.core.errors import InputError, needs_extra
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.secrets.declared import Compiled, Sides
-from seqveil.evaluate.attack.attackers import Attackers, classifiers
-from seqveil.evaluate.attack.bounds import AttackSample, Flags, Ratio, is_noticed, noticeable
+from seqveil.evaluate.attack.attackers import Attackers, Believer, classifiers
+from seqveil.evaluate.attack.bounds import AttackSample, Flags, Ratio, noticeable, times_needed
 from seqveil.evaluate.attack.features import Windows, features
 from seqveil.evaluate.attack.finding import AttackerGuess, Finding, Verdict
 
@@ -35,6 +35,7 @@ def attack_secret(
     *,
     times: Sequence[Floats] | None = None,
     skipped: Ints | None = None,
+    believers: Mapping[str, Believer] | None = None,
     seed: int = 0,
     **more: Any,
 ) -> Finding:
@@ -42,9 +43,10 @@ def attack_secret(
 
     `releases` and `truth` are the codes of each person, negative where nothing was released, and outside the alphabet:
     windows with such a truth are left out. `times` are in seconds; `skipped` are the events of each person before the
-    first window, where windows follow the clock.
+    first window, where windows follow the clock. `believers` are Bayes attackers by name (`posteriors`).
     """
     windows = windows_of(secret, truth, times, skipped, seed)
+    held = {who: believer(secret, windows) for who, believer in (believers or {}).items()}
     values = secret.automaton.values
     named = {"the secret": 1} if values == 2 else {f"combination {value}": value for value in range(values)}
     return attack_labels(
@@ -55,6 +57,7 @@ def attack_secret(
         sides=secret.secret.sides,
         owners=windows.owners,
         numbers=windows.numbers,
+        scores={name: {who: found[:, value] for who, found in held.items()} for name, value in named.items()},
         seed=seed,
         **more,
     )
@@ -151,6 +154,7 @@ def attack_labels(
     sides: Sides = "both",
     owners: Ints | None = None,
     numbers: Ints | None = None,
+    scores: Mapping[str, Mapping[str, Floats]] | None = None,
     seed: int = 0,
     false_alarm: float = FALSE_ALARM,
     attackers: Attackers | None = None,
@@ -159,6 +163,7 @@ def attack_labels(
 
     owners: whose each window is; by default every window is another person's.
     numbers: the place of each window in its stream; those of one number are compared with one another.
+    scores: attackers that need no training, one number a window, by label and name.
     attackers: makers of classifiers in scikit-learn's manner, by name; by default those of `classifiers`.
     """
     if not 0 < false_alarm < 1:
@@ -170,21 +175,24 @@ def attack_labels(
     samples = {name: AttackSample(whose, places, flags) for name, flags in targets.items()}
     usable = {name: one for name, one in samples.items() if min(one.people_with()) >= 2 * FEWEST}
     if not usable:
-        return Finding(about, "not decided", epsilon, 0.0, None, None, people, rows, false_alarm)
+        rarest = max(min(one.people_with()) for one in samples.values())
+        needed = math.ceil(people * 2 * FEWEST / rarest) if rarest else None
+        return Finding(about, "not decided", epsilon, 0.0, None, None, people, rows, false_alarm, needed)
     with needs_extra("the attack", "attack"):
         from threadpoolctl import threadpool_limits  # comes with scikit-learn
     with threadpool_limits(1):  # threads gain nothing with so few people, and wait for one another on a busy machine
-        rule = _pick(found, usable, sides, false_alarm, seed, attackers)
+        rule = _pick(found, usable, sides, false_alarm, scores or {}, seed, attackers)
     guess, ratio = rule.scored()
     low = max(ratio.low(false_alarm), 0.0)
     estimate = max(low, ratio.estimate)
     if epsilon is None:
-        return Finding(about, "not decided", None, low, estimate, None, people, rows, false_alarm, guess)
+        return Finding(about, "not decided", None, low, estimate, None, people, rows, false_alarm, None, guess)
     someone = ratio.true + ratio.false > 0
     noticed = noticeable(ratio, epsilon, sides, false_alarm) if someone else None
-    within = estimate <= epsilon and someone and is_noticed(ratio, epsilon, 2 * epsilon, sides, false_alarm)
-    verdict: Verdict = "broken" if low > epsilon else "not refuted" if within else "not decided"
-    return Finding(about, verdict, epsilon, low, estimate, noticed, people, rows, false_alarm, guess)
+    times = times_needed(ratio, epsilon, sides, false_alarm) if someone else None  # as many people as there are
+    verdict: Verdict = "not decided" if times != 1 else "broken" if low > epsilon else "not refuted"
+    needed = math.ceil(people * times) if times is not None and times > 1 else None
+    return Finding(about, verdict, epsilon, low, estimate, noticed, people, rows, false_alarm, needed, guess)
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,6 +224,7 @@ def _pick(
     samples: Mapping[str, AttackSample],
     sides: Sides,
     rate: float,
+    scores: Mapping[str, Mapping[str, Floats]],
     seed: int,
     attackers: Attackers | None,
 ) -> _Rule:
@@ -227,7 +236,7 @@ def _pick(
         learned, held = _some(half, seed), sample.at(~half)
         known = sample.at(learned)
         trained = {name: _trained(make, found, sample, learned, ~half, seed) for name, make in makers.items()}
-        for name, score in trained.items():
+        for name, score in {**trained, **scores.get(target, {})}.items():
             for up in (True,) if sides == "up" else (True, False):
                 for threshold in _thresholds(score[learned], up):
                     rule = _Rule(name, target, up, threshold, score[~half], held)

@@ -18,7 +18,7 @@ from seqveil.engine.policy import Policy
 from seqveil.evaluate.attack.attackers import classifiers
 from seqveil.evaluate.attack.guess import FEWEST
 from seqveil.evaluate.compare.measure import ComparisonRow, SecretFigures, constant, measured
-from seqveil.evaluate.compare.ways import Arena, ways
+from seqveil.evaluate.compare.ways import PAPER, Arena, ways
 from seqveil.interfaces.files.table import FilePath
 from seqveil.interfaces.trials import read_people
 
@@ -59,7 +59,7 @@ class Comparison(Result):
     private: bool = False
 
     def lines(self) -> list[Line]:
-        """What was compared, and what the columns say."""
+        """What was compared, what the columns say, and what the paper calls the mechanisms."""
         released = f"{self.events:,} events of {self.people:,} people, {self.symbols} symbols (seeded, not private)"
         said = [("released", released), ("error in", error_name(self.distortion)), *LEGEND]
         if self._secrets:
@@ -67,6 +67,8 @@ class Comparison(Result):
             said += [(f"secret {k}", f"{one.about}: ε = {one.epsilon:g}") for k, one in enumerate(self._secrets, 1)]
         if self._attacked:
             said += ATTACK_LEGEND
+        names = [name for name in PAPER if any(row.mechanism == name for row in self.rows)]
+        said += [("in the paper", "; ".join(f"{name}: {PAPER[name]}" for name in names))] if names else []
         return said + [(f"no {row.label}", row.reason) for row in self.rows if row.status == "skipped"]
 
     def tables(self) -> list[ResultTable]:

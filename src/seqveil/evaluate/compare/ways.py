@@ -24,6 +24,18 @@ LIMITS = ("optimal_ldp",)  # at ε and 2ε it marks the field that every mechani
 IN_BATCHES = ("auto", "tree")
 # `total` is a promise about the whole sequence: `optimal` with the secrets' ε as its budget, spent at once
 KEEPERS = ("guarded", "total", "utility_optimised", "suppression")
+PAPER = {  # what the paper calls them
+    "crr": "instantaneous release, Algorithm 1 as published",
+    "optimal": "instantaneous release, sound",
+    "batch_descent": "batched release, Algorithm 2 as published",
+    "tree": "batched release, sound",
+    "auto": "batched release, sound",
+    "blocks": "general mechanism a(y_k | x_1^k, y_1^k-1)",
+    "randomized_response": "RR-LDP",
+    "temporal": "temporal LDP",
+    "mutual_information": "MIP",
+    "guarded": "Pufferfish",
+}
 MEMORY = (None, 0.0, math.inf)  # what the release of a known event may reveal: as usual, nothing, anything
 _LABELS = {
     "total": "optimal, total ε",

@@ -518,9 +518,9 @@ def evidence_of(found: Received) -> Evidence:
     from seqveil.receiver.evidence import Evidence
 
     if found.setting.in_batches:
-        raise InputError("a release in batches cannot be learned from; release one by one what shall be")
+        raise InputError("events of a release in batches cannot be read one by one; release one by one, or in blocks")
     if found.setting.budget.seconds is not None:
-        raise InputError("a release with a budget per seconds cannot be learned from; use a budget without a window")
+        raise InputError("events under a budget per seconds cannot be read one by one; use a budget without a window")
     who, codes, times, used = found.symbols
     with found.naming():
         return Evidence.of_streams(found.setting, who.astype(np.intp), codes, times, used)
