@@ -337,6 +337,8 @@ class Policy:
             found["budget"] = self.budget.to_dict()
         if "observers" in found:
             found["observers"] = [each if isinstance(each, str) else each.fingerprint for each in self.observers]
+        if found.get("side_information") == math.inf:
+            found["side_information"] = "inf"
         if found.pop("secrets", ()):
             found["secret"] = [secret.to_dict() for secret in self.secrets]
         return found
@@ -500,7 +502,8 @@ def _settle(policy: Policy) -> None:
         raise InputError(f"expected withhold to be true or false, got {type(policy.withhold).__name__}")
     put["withhold"] = bool(policy.withhold)
     if policy.side_information is not None:
-        put["side_information"] = dial = as_number(policy.side_information)
+        given = math.inf if policy.side_information == "inf" else policy.side_information  # as JSON has to say it
+        put["side_information"] = dial = as_number(given)
         if not dial >= 0.0:
             raise InputError(
                 f"expected side_information of at least 0 (inf for no bound), got {str(policy.side_information)[:40]}; "
