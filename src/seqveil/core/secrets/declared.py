@@ -467,8 +467,10 @@ def _joined(machines: list[tuple[Automaton, Codes]], n: int) -> tuple[Automaton,
     clocks = np.stack([np.resize(clock, period) for _, clock in machines])
     ticks, clock = np.unique(clocks, axis=1, return_inverse=True)
     letters = [(np.arange(n) + n * own[:, None]).ravel() for own in ticks]  # that each automaton takes
-    parts = [automaton.minimal(machine.moves[:, each], machine.labels, machine.values)
-             for (machine, _), each in zip(machines, letters, strict=True)]  # fmt: skip
+    parts = [
+        Automaton(machine.moves[:, each], machine.labels, machine.values)
+        for (machine, _), each in zip(machines, letters, strict=True)
+    ]
     return automaton.product(parts), clock.ravel().astype(np.int64)
 
 
