@@ -185,10 +185,6 @@ class Kernels:
             ratio = np.where(high > low, outward(np.log(high / low), slack(1), +1), 0.0)
         return np.asarray(ratio.max(1))
 
-    def error(self, beliefs: Floats, distortion: Distortion) -> Floats:
-        """Expected distortion of each kernel."""
-        return np.array([self.one(user).error(beliefs[user], distortion) for user in range(len(self))])
-
     def one(self, index: int, alphabet: Symbols | None = None) -> Kernel:
         """The kernel of one user, as an object to look at."""
         part = slice(index, index + 1)

@@ -29,7 +29,7 @@ def assert_agrees(found: automaton.Automaton, meaning) -> None:
 
 
 def over(secret: secrets.Secret, n: int = 3) -> automaton.Automaton:
-    return secret.over(Alphabet.codes(n)).automaton
+    return secret.over(Alphabet(range(n))).automaton
 
 
 def of_pattern(text: str) -> automaton.Automaton:

@@ -12,11 +12,10 @@ about the nearest symbol would be another secret.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, ParamSpec
+from typing import Any, Literal
 
 import numpy as np
 
@@ -31,7 +30,6 @@ from seqveil.core.times import Slots
 
 Sides = Literal["both", "up"]
 Window = int | str | None
-P = ParamSpec("P")
 KINDS = {  # and what each says besides its values and what all say
     "ever": (), "always": (), "count": ("at_least",), "followed_by": ("then",), "pattern": (), "zone": (),
     "during": ("hours",), "joint": (), "trait": (),
@@ -254,31 +252,16 @@ class Compiled:
         return self.automaton.read([x + self.n * int(self.clock[t % len(self.clock)]) for t, x in places])
 
 
-def _says_epsilon(maker: Callable[P, Secret]) -> Callable[P, Secret]:
-    """The maker, which asks in one line for an ε that was left out."""
-
-    @functools.wraps(maker)
-    def asking(*given: P.args, **options: P.kwargs) -> Secret:
-        if "epsilon" not in options:
-            raise InputError(NO_EPSILON)
-        return maker(*given, **options)
-
-    return asking
-
-
-@_says_epsilon
 def ever(values: Any, *, epsilon: float | None, window: Window = None, one_sided: bool = False) -> Secret:
     """Whether one of the values occurs in the window."""
     return Secret("ever", epsilon, window, one_sided, several(values))
 
 
-@_says_epsilon
 def always(values: Any, *, epsilon: float | None, window: Window = None, one_sided: bool = False) -> Secret:
     """Whether every event of the window is among the values."""
     return Secret("always", epsilon, window, one_sided, several(values))
 
 
-@_says_epsilon
 def count(
     values: Any, at_least: int, *, epsilon: float | None, window: Window = None, one_sided: bool = False
 ) -> Secret:
@@ -286,7 +269,6 @@ def count(
     return Secret("count", epsilon, window, one_sided, several(values), at_least=at_least)
 
 
-@_says_epsilon
 def followed_by(
     values: Any, then: Any, *, epsilon: float | None, window: Window = None, one_sided: bool = False
 ) -> Secret:
@@ -294,13 +276,11 @@ def followed_by(
     return Secret("followed_by", epsilon, window, one_sided, several(values), several(then))
 
 
-@_says_epsilon
 def pattern(text: str, *, epsilon: float | None, window: Window = None, one_sided: bool = False) -> Secret:
     """Whether a pattern occurs in the window; `seqveil.core.secrets.automaton` has its language."""
     return Secret("pattern", epsilon, window, one_sided, text=text)
 
 
-@_says_epsilon
 def zone(cells: Any = None, *, centre: Any = None, radius: float | None = None, epsilon: float | None,
          window: Window = None, one_sided: bool = False) -> Secret:  # fmt: skip
     """Whether a place is ever entered: the cells that hold the given points, or all that a circle touches.
@@ -323,7 +303,6 @@ def zone(cells: Any = None, *, centre: Any = None, radius: float | None = None, 
     return Secret("zone", epsilon, window, one_sided, circle=circle)
 
 
-@_says_epsilon
 def during(
     values: Any, hours: tuple[float, float], *, epsilon: float | None, window: Window = "day", one_sided: bool = False
 ) -> Secret:
@@ -340,7 +319,6 @@ def during(
     return Secret("during", epsilon, window, one_sided, several(values), hours=(begin, end))
 
 
-@_says_epsilon
 def trait(name: str, *, epsilon: float | None) -> Secret:
     """Which answer a person gives to the question that the model's types carry (`MarkovModel.fit(…, trait=…)`).
 

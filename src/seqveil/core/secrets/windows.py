@@ -124,13 +124,11 @@ class WindowRecords:
         high = np.maximum(self.highest, self.odds + np.where(known, 0.0, up))
         return replace(self, lowest=low, highest=high)
 
-    def accounts(self, plan: Ahead) -> tuple[WindowAccount, ...]:
-        """Those of the first user, each as an object to look at."""
-        found = []
-        for index, prior, posterior, *odds in zip(*(part[0].tolist() for part in vars(self).values()), strict=True):
-            shares = (prior[1], posterior[1]) if plan.values == 2 else (tuple(prior), tuple(posterior))
-            found += [WindowAccount(*plan.span(index), *shares, *odds)] if index >= 0 else []
-        return tuple(found)
+    def account(self, plan: Ahead, window: int = 0) -> WindowAccount:
+        """That of a window of the first user, as an object to look at."""
+        index, prior, posterior, *odds = (part[0, window].tolist() for part in vars(self).values())
+        shares = (prior[1], posterior[1]) if plan.values == 2 else (tuple(prior), tuple(posterior))
+        return WindowAccount(*plan.span(index), *shares, *odds)
 
 
 def log_odds(posterior: Floats, prior: Floats) -> Floats:
