@@ -12,8 +12,9 @@ about the nearest symbol would be another secret.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ import numpy as np
 
 from seqveil.core import words
 from seqveil.core.alphabet import Bins, Codes, Grid, Symbols, _from_json_value, _plain, _to_json_value
-from seqveil.core.errors import InputError, UnknownSymbol
+from seqveil.core.errors import InputError
 from seqveil.core.geography import Cells
 from seqveil.core.kernel import Floats
 from seqveil.core.secrets import automaton
@@ -453,22 +454,14 @@ def codes_of(values: tuple[Any, ...], alphabet: Symbols) -> Codes:
 
 
 def _code(value: Any, alphabet: Symbols) -> int | None:
-    for meaning in _meanings(value):
-        try:
-            return alphabet.encode_one(meaning)
-        except (UnknownSymbol, InputError, TypeError):
-            continue
-    return None
-
-
-def _meanings(value: Any) -> Iterator[Any]:
-    yield value
+    """The code of a value; a text that is no symbol itself may stand for a number, or for a point."""
+    readings: list[Callable[[Any], Any]] = [lambda given: given]
     if isinstance(value, str):
-        for read in (int, float, lambda text: tuple(float(part) for part in text.split(","))):
-            try:
-                yield read(value)
-            except ValueError:
-                continue
+        readings += [int, float, lambda text: tuple(map(float, text.split(",")))]
+    for read in readings:
+        with contextlib.suppress(TypeError, ValueError):  # `UnknownSymbol` among them
+            return alphabet.encode_one(read(value))
+    return None
 
 
 def codes_within(circle: tuple[float, ...], alphabet: Symbols) -> Codes:

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core import filtering
+from seqveil.core.bulk import ByUser
 from seqveil.core.kernel import UNIT, Floats, Ints, slack
 from seqveil.core.secrets.ahead import ROWS, Ahead
 
@@ -59,7 +60,7 @@ class WindowAccount:
 
 
 @dataclass(frozen=True, eq=False)
-class WindowRecords:
+class WindowRecords(ByUser):
     """Windows of B users, (B, W): number (-1: none), prior and posterior (B, W, V), log odds and their extremes."""
 
     index: Ints
@@ -94,12 +95,11 @@ class WindowRecords:
 
     def __getitem__(self, key: Any) -> WindowRecords:
         """Of some users, or with a second key some windows of all."""
-        return WindowRecords(*(part[key] for part in vars(self).values()))
+        return self.mapped(lambda mine: mine[key])
 
     def and_then(self, *others: WindowRecords, axis: int = 1) -> WindowRecords:
         """These windows, then those; with `axis` 0 these users, then those."""
-        parts = zip(*(vars(each).values() for each in (self, *others)), strict=True)
-        return WindowRecords(*(np.concatenate(each, axis=axis) for each in parts))
+        return self.mapped(lambda *parts: np.concatenate(parts, axis=axis), *others)
 
     def worst(self, sides: str) -> WindowRecords:
         """The one of each user about which most was disclosed, the first of several: (B, 1); -1 of none."""
