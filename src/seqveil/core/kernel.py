@@ -102,7 +102,7 @@ class Kernels:
         return len(self.outputs)
 
     def pick(self, codes: Ints, uniform: Ints) -> Ints:
-        """Index of the output that each draw, an integer in [0, 2**62), picks for each symbol, by cumulative weights."""
+        """Index of the output that each draw, an integer in [0, 2**62), picks for each symbol by cumulative weights."""
         users = np.arange(len(self))
         classes = codes if self.rows is None else self.rows[users, codes]
         extra = self.extra[users, classes]
