@@ -60,7 +60,7 @@ def table(streams: Streams) -> list[Row]:
     order = np.argsort(streams.users, kind="stable")
     short = np.empty(streams.users.size, bool)
     short[order] = places_within(np.unique(streams.users, return_counts=True)[1]) < LONGEST
-    alphabet, rows, checks = Alphabet.codes(streams.n), [], list[Check]()
+    alphabet, rows, checks = Alphabet(range(streams.n)), [], list[Check]()
     for name in streams.contexts:
         context, begun = Context.parse(name), time.process_time()
         with warnings.catch_warnings():
@@ -191,7 +191,7 @@ def fitting(data: Path | None) -> Row:
     clicks = sticky(SYMBOLS).sample(CLICKS, 31_000, seed=1) if clicks is None else clicks[:31_000]
     begun = time.process_time()
     users = np.repeat(np.arange(len(clicks)), CLICKS)
-    model = fit_codes(users, clicks.ravel(), Alphabet.codes(SYMBOLS), types=48)
+    model = fit_codes(users, clicks.ravel(), Alphabet(range(SYMBOLS)), types=48)
     spent = time.process_time() - begun
     print(f"\n{len(clicks):,} streams, 48 types: {spent:.1f} s on one core; {model}")
     return {"streams": len(clicks), "seconds": spent}

@@ -102,7 +102,7 @@ def race(
     secret = health_of(health, epsilon, sides)
     setting = Policy(secrets=secret, withhold=withhold).on(model)
     title = f"guarded, total ε = {epsilon:g}, {sides}{', the truth or nothing' if withhold else ''}"
-    return show(title, release(setting, list(truth), 7, follow=SecretTrackers(model, secret)), truth)
+    return show(title, release(setting, list(truth), 7, follow=SecretTrackers.start(model, secret)), truth)
 
 
 def whole_sequence(model: MarkovModel, truth: np.ndarray, health: int) -> dict[str, object]:
@@ -115,7 +115,7 @@ def whole_sequence(model: MarkovModel, truth: np.ndarray, health: int) -> dict[s
     for title, epsilon, budget in cases:
         setting = Policy(epsilon=epsilon, budget=budget, mechanism="optimal").on(model)
         found[title] = show(
-            title, release(setting, list(truth), 7, follow=SecretTrackers(model, health_of(health))), truth
+            title, release(setting, list(truth), 7, follow=SecretTrackers.start(model, health_of(health))), truth
         )
     return found
 
@@ -126,10 +126,10 @@ def baselines(model: MarkovModel, truth: np.ndarray, health: int) -> dict[str, o
     for epsilon in (1.0, 0.05):
         setting = Policy(epsilon=epsilon, mechanism=declared.utility_optimised(model.alphabet, secret)).on(model)
         title = f"utility-optimised response, ε = {epsilon:g} a click"
-        found[title] = show(title, release(setting, list(truth), 7, follow=SecretTrackers(model, secret)), truth)
+        found[title] = show(title, release(setting, list(truth), 7, follow=SecretTrackers.start(model, secret)), truth)
     setting = Policy(epsilon=1.0, mechanism=declared.suppression(model.alphabet, secret)).on(model)
     found["suppression"] = show(
-        "suppression", release(setting, list(truth), 7, follow=SecretTrackers(model, secret)), truth
+        "suppression", release(setting, list(truth), 7, follow=SecretTrackers.start(model, secret)), truth
     )
     return found
 

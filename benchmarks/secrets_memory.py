@@ -71,7 +71,7 @@ def released(setting: Terms, truth: np.ndarray) -> tuple[np.ndarray, list[np.nda
 
 def bystander(setting: Terms, truth: np.ndarray, columns: list[np.ndarray]) -> tuple[float, float]:
     """How far the odds move for somebody who knows one true event: by all releases, and by that of the event alone."""
-    first, n = SecretTrackers(setting.model, setting.secrets, memory=setting.remembered), setting.model.n
+    first, n = SecretTrackers.start(setting.model, setting.secrets, memory=setting.remembered), setting.model.n
     told, silent, before = (np.full(len(truth), first, object) for _ in range(3))
     alone = np.zeros(len(truth))
     for t, wide in enumerate(columns):

@@ -134,7 +134,7 @@ def items(users: int, length: int, seed: int, *, n: int = 5_000) -> Generated:
         earlier = out[np.arange(users), rng.integers(0, max(1, t - 1), users)]
         act = rng.random(users)
         out[:, t] = np.where(act < 0.08, now, np.where((act < 0.22) & (t > 1), earlier, fresh))
-    return Generated(out, Alphabet.codes(n), hamming())
+    return Generated(out, Alphabet(range(n)), hamming())
 
 
 def sets(users: int, length: int, seed: int, *, n: int = 2_000) -> Generated:
@@ -163,7 +163,7 @@ def sets(users: int, length: int, seed: int, *, n: int = 2_000) -> Generated:
             np.argpartition(arrival, length, axis=1)[:, :length] if length < n else np.tile(np.arange(n), (count, 1))
         )
         out[part] = item[np.sort(place[chosen], axis=1)]
-    return Generated(out, Alphabet.codes(n), hamming())
+    return Generated(out, Alphabet(range(n)), hamming())
 
 
 def places(users: int, length: int, seed: int, *, side: int = 40) -> Generated:

@@ -132,7 +132,7 @@ def _releases(model: MarkovModel, name: str, length: int) -> Act:
         states, randomness, done = model.initial[None], SeededRandomness(1), 0
         for _ in range(length):
             kernels = mechanism.kernels(filtering.symbols(model, states), EPSILON, distortion.hamming())
-            drawn = kernels.draw(np.zeros(1, np.int64), randomness)
+            drawn = kernels.pick(np.zeros(1, np.int64), randomness.draw(1))
             after, _ = filtering.condition(model, states, kernels.column(drawn))
             states = filtering.predict(model, after)
             done += _cells(kernels) + model.chain.nnz

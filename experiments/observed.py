@@ -93,24 +93,12 @@ def one_by_one(setting: Terms, truth: Codes, seed: int) -> Seen:
 
         def choose(rows: slice, t: int, beliefs: Floats) -> tuple[Codes, Floats]:
             kernels = mechanism.kernels(beliefs, setting.epsilon, setting.distortion)
-            drawn = kernels.draw(truth[rows, t], _Given(thrown[rows, t]))
+            drawn = kernels.pick(truth[rows, t], thrown[rows, t])
             return kernels.outputs[np.arange(len(drawn)), drawn], kernels.column(drawn)
 
         return choose
 
     return _follow(setting.model, truth, start, float(DENOMINATOR))
-
-
-class _Given:
-    """Randomness thrown before."""
-
-    private = False
-
-    def __init__(self, thrown: Codes) -> None:
-        self.thrown = thrown
-
-    def draw(self, count: int) -> Codes:
-        return self.thrown[:count]
 
 
 Choose = Callable[[slice, int, Floats], tuple[Codes, Floats]]

@@ -29,7 +29,7 @@ any_values = st.one_of(plain_values, st.tuples(plain_values, plain_values))
 alphabets = st.lists(any_values, min_size=1, max_size=12, unique=True)
 SYMBOLS = [
     Alphabet(["a", "b", "c"]),
-    Alphabet.codes(5),
+    Alphabet(range(5)),
     Alphabet([5, 1, 3]),
     Bins([0, 1, 5, 6.5]),
     Grid([0, 1, 3], [-1, 0, 2, 9]),
@@ -157,7 +157,7 @@ def test_strings_from_every_container():
         (Alphabet(["a", "b"]), ["a", ["secret-731"]]),
         (Alphabet(["a", "b"]), ["a", 731]),
         (Alphabet([1.5, 2.5]), [1.5, 731.0]),
-        (Alphabet.codes(9), [1, 731]),
+        (Alphabet(range(9)), [1, 731]),
         (Bins([0, 1]), [0.5, 731.0]),
         (Bins([0, 1]), [0.5, "secret-731"]),
         (Bins([0, 1]), [0.5, float("nan")]),
@@ -177,7 +177,7 @@ def test_unknown_values_are_refused_by_position_without_being_shown(symbols, val
     assert "731" not in str(caught.value)
 
 
-@pytest.mark.parametrize("symbols", [Alphabet([1, 2, 7]), Alphabet.codes(3), Bins([0, 1, 2])])
+@pytest.mark.parametrize("symbols", [Alphabet([1, 2, 7]), Alphabet(range(3)), Bins([0, 1, 2])])
 @pytest.mark.parametrize("missing", [float("nan"), "731", None])
 def test_what_is_no_number_has_no_nearest_symbol(symbols, missing):
     with pytest.raises(UnknownSymbol, match="value 1 of the sequence is not a number") as caught:
@@ -221,7 +221,7 @@ def test_bins_of_width():
         (lambda: Alphabet(["s731"], on_unknown="nearest"), "needs an alphabet of numbers; use"),
         (lambda: Alphabet(["s731"]).with_policy("nearest"), "needs an alphabet of numbers; use"),
         (lambda: Alphabet(["s731"], on_unknown="skip"), 'must be "error", "hide", "nearest" or "other"'),
-        (lambda: Alphabet.codes(3).encode(np.zeros((2, 2))), "one value per event"),
+        (lambda: Alphabet(range(3)).encode(np.zeros((2, 2))), "one value per event"),
         (lambda: Bins([1]), "edges must be"),
         (lambda: Bins([1, 1]), "edges must be"),
         (lambda: Bins([0, np.inf]), "edges must be"),
@@ -281,7 +281,7 @@ def test_where_receivers_tracker_the_nearest_is_for_numbers_and_error_is_refused
 
 LARGE = 2**53
 ALPHABETS = [
-    Alphabet.codes(4),
+    Alphabet(range(4)),
     Alphabet([LARGE, LARGE + 1, LARGE + 2]),
     Alphabet([2**63, 2**63 + 2048, 0.5]),
     Alphabet([2**62 + 1, 2**64 + 1, -1]),
@@ -334,7 +334,7 @@ def test_a_code_depends_on_its_own_value_alone(which, values, nearest):
                 assert [code] == (found or [UNKNOWN])
 
 
-@pytest.mark.parametrize("alphabet", [Alphabet.codes(2), Alphabet([0, 1, 5]), Bins([0, 1, 2]), Alphabet(["a", 0, 1])])
+@pytest.mark.parametrize("alphabet", [Alphabet(range(2)), Alphabet([0, 1, 5]), Bins([0, 1, 2]), Alphabet(["a", 0, 1])])
 def test_true_is_no_number_over_http_and_mqtt_alike(alphabet):
     distribution = np.full(alphabet.n, 1 / alphabet.n)
     payloads = Payloads(

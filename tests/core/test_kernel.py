@@ -136,7 +136,7 @@ def test_each_output_has_as_many_randomness_as_its_weight(name, seed):
         for start, end in itertools.pairwise(edges):
             if end > start:
                 tried = [start, end - 1, *rng.integers(start, end, 3).tolist()]
-                drawn = {int(kernels.draw(np.array([code]), ref.GivenCoins([uniform]))[0]) for uniform in tried}
+                drawn = {int(kernels.pick(np.array([code]), np.array([uniform]))[0]) for uniform in tried}
                 assert len(drawn) == 1
                 randomness_of[drawn.pop()] += end - start
         assert randomness_of.tolist() == written_out(kernels)[code].tolist()

@@ -172,7 +172,7 @@ def test_the_order_of_rows_does_not_count(case, seed):
     turns = np.random.default_rng(seed).permutation([user for user, stream in enumerate(streams) for _ in stream])
     left = [list(stream) for stream in streams]
     users, codes = [f"u{user}" for user in turns], np.array([left[user].pop(0) for user in turns], np.int64)
-    model = fit_codes(users, codes, Alphabet.codes(n), order=order, smoothing=smoothing)
+    model = fit_codes(users, codes, Alphabet(range(n)), order=order, smoothing=smoothing)
     assert model.fingerprint == fitted(case).fingerprint
 
 
@@ -273,8 +273,8 @@ SECRET = "s731"
         (lambda: MarkovModel([1, 0, 0], STICKY).sample(0), InputError, "must be >= 1"),
         (lambda: MarkovModel([1, 0, 0], STICKY).log_likelihood([]), InputError, "at least one event"),
         (lambda: MarkovModel([1, 0, 0], STICKY).log_likelihood([3]), InputError, r"outside 0\.\.2"),
-        (lambda: fit_codes([1, 2], np.array([1]), Alphabet.codes(2)), DataError, "2 users and 1 codes"),
-        (lambda: fit_codes([], np.zeros(0, int), Alphabet.codes(2)), DataError, "needs events"),
+        (lambda: fit_codes([1, 2], np.array([1]), Alphabet(range(2))), DataError, "2 users and 1 codes"),
+        (lambda: fit_codes([], np.zeros(0, int), Alphabet(range(2))), DataError, "needs events"),
     ],
 )
 def test_refusals_are_one_line_and_show_no_value(build, kind, message):

@@ -134,7 +134,7 @@ def test_the_account_of_another_secret_than_the_one_kept_with_memory_is_exact(ot
     for model in (random_model(rng, 2), typed_model(rng, 2, 2)):
         setting, listed = sv.Policy(secrets=kept, side_information=dial).on(model), Listed(model, [kept])
         windows = {first: values for values, first, _, _ in listed.windows(model, other)}
-        begun, compared = sv.secrets.SecretTrackers(model, other, memory=setting.remembered), 0
+        begun, compared = sv.secrets.SecretTrackers.start(model, other, memory=setting.remembered), 0
         for _, found in outcomes(setting, listed, beside=begun):
             for _, chance, _, account in found:
                 latest = account.rows[0][0].latest
@@ -147,7 +147,7 @@ def test_accounts_that_do_not_fit_the_terms_are_refused_before_compiled_code_rea
     model, secret = random_model(np.random.default_rng(1), 3), ever(1, epsilon=0.5, window="first 4")
     setting = sv.Policy(secrets=secret).on(model)
     with pytest.raises(sv.SeqveilError, match="over 3 sources, and the terms ask for 6"):
-        guarded_table(setting, sv.secrets.SecretTrackers(model, secret, kept=True))
+        guarded_table(setting, sv.secrets.SecretTrackers.start(model, secret, kept=True))
     with pytest.raises(sv.SeqveilError, match=r"must hold 3 numbers Q.*, or 6"):
         setting.trackers.users.observe(np.ones((1, 4)))
     for code in (-2, 3):  # no symbol

@@ -17,7 +17,7 @@ from tests.core.test_mixture import chains
 # people of four types, type by type, 90 of each with 20 events
 CODES = np.concatenate([model.sample(20, 90, seed=k) for k, model in enumerate(chains(4, 4, seed=11))]).ravel()
 USERS = np.repeat(np.arange(CODES.size // 20), 20)
-NAMES = sv.Alphabet.codes(4)
+NAMES = sv.Alphabet(range(4))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_the_smaller_is_taken_where_more_does_not_help_and_a_few_people_cannot_b
     assert made.taken.context == "order:1"
     assert made.model.types == 1
     with pytest.raises(DataError, match="held out, of 10 and more; got 3"):
-        choose(CodedEvents.of(np.array([0, 0, 1, 1, 2]), np.array([0, 1, 0, 1, 1])), sv.Alphabet.codes(2))
+        choose(CodedEvents.of(np.array([0, 0, 1, 1, 2]), np.array([0, 1, 0, 1, 1])), sv.Alphabet(range(2)))
 
 
 def test_a_context_that_is_named_is_taken_and_shown_beside_a_plain_chain(tmp_path: Path) -> None:

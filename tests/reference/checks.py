@@ -63,5 +63,5 @@ def check_kernels(mechanism: Mechanism, beliefs: Floats, epsilon: float, distort
     one, other = kernels.one(some), alone.one(0)
     same = one.codes.tolist() == other.codes.tolist() and bool((one.weights == other.weights).all())
     demand(same, "a kernel depends on the other users of its stack")
-    drawn = alone.draw(np.zeros(1, np.int64), SeededRandomness(5))
+    drawn = alone.pick(np.zeros(1, np.int64), SeededRandomness(5).draw(1))
     demand(alone.column(drawn)[0, 0] > 0, "an output of weight 0 was drawn")

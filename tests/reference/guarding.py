@@ -73,7 +73,8 @@ def live(tracker: SecretTracker) -> tuple[WindowRecords, np.ndarray]:
 
 def accounts(tracker: SecretTracker) -> tuple[WindowAccount, ...]:
     """The account of every live window, in order."""
-    return live(tracker)[0].accounts(tracker.ahead)
+    records, _ = live(tracker)
+    return tuple(records.account(tracker.ahead, each) for each in np.flatnonzero(records.index[0] >= 0).tolist())
 
 
 def asked(tracker: SecretTracker) -> Guarded:

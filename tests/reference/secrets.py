@@ -91,7 +91,7 @@ def typed_model(rng: np.random.Generator, types: int, n: int) -> MarkovModel:
     newest = np.tile(np.arange(n), types)
     states = States(2, n, initial, chain, np.zeros(types * n), np.full(n, 1 / n), np.arange(n), newest)
     validate(states)
-    return MarkovModel._of(states, Alphabet.codes(n))
+    return MarkovModel._of(states, Alphabet(range(n)))
 
 
 def kept_kernel(trackers, table: np.ndarray) -> np.ndarray:

@@ -277,11 +277,6 @@ class Alphabet(Symbols):
             distinct = sorted(distinct)
         return cls(distinct, on_unknown)
 
-    @classmethod
-    def codes(cls, n: int, on_unknown: OnUnknown = "error") -> Alphabet:
-        """The integers 0..n-1, each its own code."""
-        return cls(range(n), on_unknown)
-
     def _found(self, values: Any) -> Codes:
         if isinstance(values, np.ndarray) and values.ndim != 1:
             raise InputError(f"expected one value per event; got an array of shape {values.shape}, pass one dimension")
@@ -424,7 +419,7 @@ def from_json(saved: dict[str, Any]) -> Symbols:
     from seqveil.core.geography import Cells  # it is built on what stands here
 
     kinds: dict[str, tuple[Callable[..., Symbols], tuple[str, ...]]] = {
-        "codes": (Alphabet.codes, ("n",)),
+        "codes": (lambda n, on_unknown: Alphabet(range(n), on_unknown), ("n",)),
         "alphabet": (Alphabet, ("values",)),
         "bins": (Bins, ("edges",)),
         "grid": (Grid, ("x_edges", "y_edges")),

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from seqveil.core.errors import GuaranteeError, InputError
-from seqveil.core.randomness import BITS, Randomness
+from seqveil.core.randomness import BITS
 
 if TYPE_CHECKING:
     from seqveil.core.alphabet import Symbols
@@ -101,12 +101,8 @@ class Kernels:
     def __len__(self) -> int:
         return len(self.outputs)
 
-    def draw(self, codes: Ints, randomness: Randomness) -> Ints:
-        """Index of the output drawn for each symbol: exact, one draw each, by inverting cumulative weights."""
-        return self.pick(codes, randomness.draw(len(self)))
-
     def pick(self, codes: Ints, uniform: Ints) -> Ints:
-        """Index of the output that each draw, an integer in [0, 2**62), picks for each symbol."""
+        """Index of the output that each draw, an integer in [0, 2**62), picks for each symbol by cumulative weights."""
         users = np.arange(len(self))
         classes = codes if self.rows is None else self.rows[users, codes]
         extra = self.extra[users, classes]
@@ -184,10 +180,6 @@ class Kernels:
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(high > low, outward(np.log(high / low), slack(1), +1), 0.0)
         return np.asarray(ratio.max(1))
-
-    def error(self, beliefs: Floats, distortion: Distortion) -> Floats:
-        """Expected distortion of each kernel."""
-        return np.array([self.one(user).error(beliefs[user], distortion) for user in range(len(self))])
 
     def one(self, index: int, alphabet: Symbols | None = None) -> Kernel:
         """The kernel of one user, as an object to look at."""

@@ -99,7 +99,7 @@ def restored_accounts(first: SecretTrackers, packed: Floats) -> SecretTrackers:
         tuple(replace(each, **{name: _like(getattr(each, name), take) for name in CHANGING}) for each in row)
         for row in first.users.rows
     )
-    return SecretTrackers.of(TrackedUsers(rows, forgot))
+    return SecretTrackers(TrackedUsers(rows, forgot))
 
 
 def _numbers(value: Any) -> Iterator[Any]:

@@ -119,7 +119,7 @@ class Terms:
     @cached_property
     def _trackers_at(self) -> Callable[[int], SecretTrackers]:
         models = [self.model, *self.observers]
-        return cache(lambda place: SecretTrackers(models, self.secrets, True, place, self.remembered))
+        return cache(lambda place: SecretTrackers.start(models, self.secrets, True, place, self.remembered))
 
     @cached_property
     def side_information(self) -> float:

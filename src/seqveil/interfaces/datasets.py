@@ -121,7 +121,7 @@ def power(users: int, length: int, seed: int) -> Generated:
     score /= math.hypot(0.68, 0.73)
     edges = [-1.2816, -0.8416, -0.5244, -0.2533, 0.0, 0.2533, 0.5244, 0.8416, 1.2816]  # tenths of the normal
     codes = np.searchsorted(edges, score)
-    return Generated(codes.astype(np.int64), Alphabet.codes(10), absolute(np.arange(10)))
+    return Generated(codes.astype(np.int64), Alphabet(range(10)), absolute(np.arange(10)))
 
 
 def _pieces(rng: np.random.Generator, shape: tuple[int, int], hold: float) -> Floats:

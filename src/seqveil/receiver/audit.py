@@ -93,7 +93,7 @@ class Report:
 
 def _trackers(setting: Terms, secrets: tuple[Secret, ...], place: int = 0) -> SecretTrackers:
     """The accounts of streams before their first release, by what the kernels of the setting go by."""
-    return SecretTrackers([setting.model, *setting.observers], secrets, place=place, memory=setting.remembered)
+    return SecretTrackers.start([setting.model, *setting.observers], secrets, place=place, memory=setting.remembered)
 
 
 class _Clock:

@@ -85,7 +85,7 @@ def test_hamming_is_certified_and_sound_everywhere(belief, epsilon):
     check_sound(belief, table, epsilon)
     assert abs(error - bound) <= 1e-12
     kernel = optimal.kernels(belief[None], epsilon)  # integers, checked against ε on the way
-    assert abs(kernel.error(belief[None], hamming_distortion())[0] - bound) <= 1e-9
+    assert abs(kernel.one(0).error(belief, hamming_distortion()) - bound) <= 1e-9
 
 
 def test_hamming_drops_what_would_hardly_ever_be_released():

@@ -108,7 +108,7 @@ def test_labels_that_cannot_occur_may_be_the_best():
 def test_few_batches_of_a_large_alphabet_are_solved_over_themselves():
     """Ten batches of a million can occur: which of them it was is all there is to tell."""
     model = MarkovModel(np.full(10, 0.1), np.roll(np.eye(10), 1, axis=1))
-    once = optimal.kernels(model.initial[None], 1.0).error(model.initial[None], hamming())[0]
+    once = optimal.kernels(model.initial[None], 1.0).one(0).error(model.initial, hamming())
     book = batch_lp.rule(Batch(model, model.initial, 6, 1.0, hamming()))
     costs = book.rows.mass[:, None] * book.table * book.rows.costs(book.labels)
     assert costs.sum() == pytest.approx(6 * once, abs=1e-8)

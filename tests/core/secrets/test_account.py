@@ -117,7 +117,9 @@ def _excess(model, secret, values, count, every, place=0):
     length = every.array.shape[1]
     live = [w for w in values if (every.prior(values[w], count) > 0).sum() > 1]
     excess = -np.inf
-    todo: list[tuple[SecretTrackers, list[np.ndarray]]] = [(SecretTrackers(model, secret, kept=True, place=place), [])]
+    todo: list[tuple[SecretTrackers, list[np.ndarray]]] = [
+        (SecretTrackers.start(model, secret, kept=True, place=place), [])
+    ]
     rng = np.random.default_rng(0)
     raw = [rng.dirichlet(np.full(2, 0.25), model.n) for _ in range(length)]
     while todo:
@@ -169,7 +171,7 @@ def test_what_a_state_hides_keeps_a_window_live(longest):
     initial[[0, 1, 6, 7]] = np.array([0.8, 0.2, 0.3, 0.7]) / 2
     states = States(2, 2, initial, sparse.csr_array(chain), np.zeros(12), np.array([0.5, 0.5]), np.arange(2),
                     np.tile(np.arange(2), 6))  # fmt: skip
-    model, length = MarkovModel._of(states, Alphabet.codes(2)), 5
+    model, length = MarkovModel._of(states, Alphabet(range(2))), 5
     secret = secrets.ever(1, epsilon=0.2, window="event")
     every, compiled = Enumerated(model, length), secret.over(model.alphabet)
     values = {(k, 1): every.values(compiled, k, 1) for k in range(length)}
@@ -213,11 +215,11 @@ def test_the_account_of_a_window_that_retired_bounds_what_later_releases_reveal(
 def test_a_free_symbol_disclosed_as_it_is_keeps_every_window():
     model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     for one_sided, free in ((False, [False, False]), (True, [True, False])):
-        trackers = SecretTrackers(model, secrets.ever(1, epsilon=0.5, window=3, one_sided=one_sided))
+        trackers = SecretTrackers.start(model, secrets.ever(1, epsilon=0.5, window=3, one_sided=one_sided))
         assert Bounds.of(trackers.users).free().tolist() == free
     freed = 0
     for model in small_models(31):
-        trackers = SecretTrackers(model, secrets.ever(1, epsilon=0.8, window=2))
+        trackers = SecretTrackers.start(model, secrets.ever(1, epsilon=0.8, window=2))
         for code in np.flatnonzero(Bounds.of(trackers.users).free() & (trackers.rows[0][0].belief[0] > 0)):
             disclosed = trackers.observe(np.eye(model.n)[code]).rows[0][0]
             assert max(abs(one.log_odds) for one in accounts(disclosed)) <= 0.8
@@ -380,7 +382,7 @@ def test_fact_5_a_promise_fails_under_another_model_unless_that_observer_is_watc
         every = Enumerated(models[1], 3)
         values = every.values(secret.over(models[1].alphabet), 0, 3)
         for several in (models[:1], models):
-            trackers, columns = SecretTrackers(several, secret, kept=True), []
+            trackers, columns = SecretTrackers.start(several, secret, kept=True), []
             for _ in range(3):
                 kernel = kept_kernel(trackers, rng.dirichlet(np.full(2, 0.3), 2))
                 columns.append(kernel[:, rng.integers(2)])

@@ -190,7 +190,7 @@ def test_a_kind_of_person_that_was_ruled_out_comes_back():
     model = typed_model(np.random.default_rng(5), 2, 2)
     secret = sv.secrets.ever(1, epsilon=1.0, window="first 2")
     columns = [np.array([1.0, 1.0])] * 2 + [np.array([1.0, 2.0**-12])] * STEPS + [np.array([2.0**-12, 1.0])] * STEPS
-    trackers, least, before = SecretTrackers(model, secret, kept=True), 1.0, None
+    trackers, least, before = SecretTrackers.start(model, secret, kept=True), 1.0, None
     for t, (column, (yes, no)) in enumerate(zip(columns, in_logs(model, columns), strict=True)):
         trackers = trackers.observe(column)
         least, (tracker,) = min(least, float(trackers.users.own[0].now.min())), trackers.rows[0]

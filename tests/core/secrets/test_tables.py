@@ -40,7 +40,7 @@ STAYS = sv.MarkovModel(np.full(3, 1 / 3), 0.85 * np.eye(3) + 0.05)
 
 def aims(model, window, events, epsilon=1.0):
     """What is aimed at for the first live window at each event, while nothing is revealed."""
-    tracker, found = SecretTrackers(model, ever(0, epsilon=epsilon, window=window)), []
+    tracker, found = SecretTrackers.start(model, ever(0, epsilon=epsilon, window=window)), []
     for _ in range(events):
         found.append(float(np.ravel(schedule(tracker.users.own[0]))[0]))
         tracker = tracker.observe(np.ones(model.n))
@@ -52,7 +52,7 @@ def test_a_window_begins_with_half_and_ends_with_all_of_it():
     assert aims(STAYS, "first 5", 6) == pytest.approx([0.5, 0.625, 0.75, 0.875, 1.0, 1.0])
     kept = 0.5**1.5  # of it for after its end
     assert aims(STAYS, 2, 4) == pytest.approx([0.5, *(1 - kept / 2**k for k in range(3))])
-    tracked = SecretTrackers(STAYS, ever(0, epsilon=1.0)).users.own[0]  # its end is unknown: half of what is left
+    tracked = SecretTrackers.start(STAYS, ever(0, epsilon=1.0)).users.own[0]  # its end is unknown: half of what is left
     asked, windows = AskedOfUsers.of(tracked, Dial(3)), cover(tracked.ahead).at(0)[0]
     odds = tracked.ahead.family_priors[windows - 1].min(1) / tracked.ahead.family_priors[windows - 1].max(1)
     assert np.log(asked.high[0] / (1 - asked.high[0]) / odds) == pytest.approx(0.5, abs=0.006)

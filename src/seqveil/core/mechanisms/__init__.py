@@ -68,14 +68,14 @@ guarded = _sound(
     summary="the least error that keeps declared secrets",
     guarantee="the odds of every declared secret move by at most e^ε in total; nothing else without an ε of its own",
     trusts="the model",
-    build=responses.guarded,
+    build=responses.apart,
 )
 in_blocks = _sound(
     name="blocks",
     summary="one hidden bit for w events: the true cells of a public schedule, or draws from the belief",
     guarantee="ε-SIP, both sides, per block of w events; one release alone may reveal all of ε",
     largest=blocks.LARGEST,
-    build=blocks.kernels,
+    build=responses.apart,
 )
 
 auto = _sound_batches(

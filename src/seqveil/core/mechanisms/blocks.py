@@ -31,7 +31,7 @@ import itertools
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,6 @@ from numpy.typing import NDArray
 from seqveil.core import filtering
 from seqveil.core.bulk import ByUser, compiled, load, reals, row_by_row, wholes
 from seqveil.core.distortion import Distortion
-from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, slack
 from seqveil.core.leakage import Leakages, larger_side
 from seqveil.core.mechanisms.base import Asked
@@ -67,23 +66,6 @@ SHORT = 40  # events of a block, likewise
 OUTWARD = np.array([1.0, -1.0])  # for both sides of an account: up for the largest lifts, down for the least
 
 Mask = NDArray[np.bool_]
-
-
-def kernels(beliefs: Floats, epsilon: float, distortion: Distortion) -> NoReturn:
-    """Refuses: a release in a block follows the block's hidden bit, so no table says alone how it is drawn.
-
-    *Guarantee*: all releases of a block together move an observer's belief about the whole sequence by a factor in
-    [e^-ε, e^ε]; without trusting the model a block is 2ε-LDP. One release alone may take all of that.
-
-    >>> import seqveil as sv
-    >>> model = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> session = sv.Session(model, epsilon=3.0, block=6)
-    >>> [session.release(0) in (0, 1) for _ in range(6)].count(True), session.leakage <= 3.0
-    (6, True)
-
-    Reference: docs/theory.md, section 19.
-    """
-    raise InputError('"blocks" has no kernel of its own: a block follows a hidden bit; pass block=20, with a Session')
 
 
 Schedule = tuple[int, ...]

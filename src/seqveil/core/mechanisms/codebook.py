@@ -78,7 +78,7 @@ class Codebook:
     def draw(self, codes: Ints, randomness: Randomness) -> TabledSent:
         """Release a batch: find its row, then draw a label from the row's kernel."""
         row = self.rows.row(codes)
-        return self._sent(int(self.kernels.draw(np.array([row]), randomness)[0]))
+        return self._sent(int(self.kernels.pick(np.array([row]), randomness.draw(1))[0]))
 
     def read(self, path: tuple[int, ...]) -> TabledSent:
         """The release with this path; one the kernel never makes is refused."""

@@ -136,18 +136,22 @@ def _labels(beliefs: Floats, order: Ints, cells: Ints, distortion: Distortion) -
     return outputs
 
 
-def guarded(beliefs: Floats, epsilon: float, distortion: Distortion) -> NoReturn:
-    """Refuses: the kernel of a guarded release follows from what was released so far and from the secrets.
+def apart(beliefs: Floats, epsilon: float, distortion: Distortion) -> NoReturn:
+    """Refuses: a release that keeps declared secrets, or follows the hidden bit of a block, needs more than a belief.
 
-    *Guarantee*: for an observer who believes the model, for every declared secret, at every time and for every outcome,
-    Pr(y_1..t | E) / Pr(y_1..t | not E) lies between e^-ε and e^ε of that secret. It is a total for the whole stream.
+    *Guarantee* of secrets: for an observer who believes the model, for every declared secret, at every time and for
+    every outcome, Pr(y_1..t | E) / Pr(y_1..t | not E) lies between e^-ε and e^ε of that secret, in total.
+
+    *Guarantee* of blocks: all releases of a block together move an observer's belief about the whole sequence by a
+    factor in [e^-ε, e^ε]; without trusting the model a block is 2ε-LDP. One release alone may take all of that.
 
     >>> import seqveil as sv
     >>> model = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> session = sv.Session(model, mechanism="guarded", secrets=sv.secrets.ever(1, epsilon=0.5, window=20))
-    >>> session.release(0) in (0, 1)
-    True
+    >>> secretive = sv.Session(model, secrets=sv.secrets.ever(1, epsilon=0.5, window=20))
+    >>> session = sv.Session(model, epsilon=3.0, block=6)
+    >>> secretive.release(0) in (0, 1), session.release(0) in (0, 1), session.leakage <= 3.0
+    (True, True, True)
 
-    Reference: docs/secrets.md.
+    Reference: docs/secrets.md; docs/theory.md, section 19.
     """
-    raise InputError('"guarded" needs more than a belief: its kernels follow from declared secrets; pass secrets=[…]')
+    raise InputError('"guarded" and "blocks" need more than a belief; pass secrets=[…] or block=20, with a Session')

@@ -10,7 +10,6 @@ True
 """
 
 from seqveil.core.secrets.account import SecretTracker, SecretTrackers
-from seqveil.core.secrets.automaton import Automaton
 from seqveil.core.secrets.declared import (
     Secret,
     always,
@@ -24,14 +23,11 @@ from seqveil.core.secrets.declared import (
     trait,
     zone,
 )  # fmt: skip
-from seqveil.core.secrets.windows import WindowAccount
 
 __all__ = [
-    "Automaton",
     "Secret",
     "SecretTracker",
     "SecretTrackers",
-    "WindowAccount",
     "always",
     "count",
     "during",

@@ -343,12 +343,12 @@ class SecretTracker:
     @cached_property
     def latest(self) -> WindowAccount:
         """The account of the window that holds the latest event (of the first one, before any)."""
-        return self.current.accounts(self.ahead)[0]
+        return self.current.account(self.ahead)
 
     @property
     def worst(self) -> WindowAccount:
         """The account of the window most was disclosed about, live or not."""
-        return self.gone.and_then(self.current, self.records).worst(self.secret.sides).accounts(self.ahead)[0]
+        return self.gone.and_then(self.current, self.records).worst(self.secret.sides).account(self.ahead)
 
     @property
     def epsilon(self) -> float | None:
@@ -450,7 +450,7 @@ class TrackedUsers:
     def each(self) -> NDArray[np.object_]:
         """The users one by one."""
         found = np.empty(len(self), object)
-        found[:] = [SecretTrackers.of(self, row) for row in range(len(self))]
+        found[:] = [SecretTrackers(self, row) for row in range(len(self))]
         return found
 
     @cached_property
@@ -489,26 +489,28 @@ def together(trackers: NDArray[np.object_]) -> Iterator[tuple[NDArray[np.intp], 
             yield places[some], everyone if places.size <= size else everyone.take(some)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
 class SecretTrackers:
     """The accounts of secrets under the models of several observers, of one user: one row a model, one column a secret.
 
     A promise that holds under one model may fail under another; a kernel that keeps all rows keeps it for every
-    observer who believes one of the models. The models share one alphabet; `kept` and `place` are as in
-    `SecretTracker.start`, and kernels may go by the automata of the secrets in `memory`.
+    observer who believes one of the models.
     """
 
-    __slots__ = ("row", "users")
     users: TrackedUsers
-    row: int
+    row: int = 0
 
-    def __init__(
-        self,
+    @classmethod
+    def start(
+        cls,
         models: MarkovModel | Sequence[MarkovModel],
         secrets: Secret | Sequence[Secret],
         kept: bool = False,
         place: int = 0,
         memory: Sequence[Secret] = (),
-    ) -> None:
+    ) -> SecretTrackers:
+        """One user before the first release. The models share one alphabet; `kept` and `place` are as in
+        `SecretTracker.start`, and kernels may go by the automata of the secrets in `memory`."""
         chains = [models] if isinstance(models, MarkovModel) else list(models)
         wanted = [secrets] if isinstance(secrets, Secret) else list(secrets)
         if not chains or not wanted or not all(isinstance(one, Secret) for one in wanted):
@@ -519,14 +521,7 @@ class SecretTrackers:
         for chain in chains:
             automata = Automata([begun(chain, secret, place) for secret in memory])
             rows.append(tuple(SecretTracker.start(chain, secret, kept, place, automata) for secret in wanted))
-        self.users, self.row = TrackedUsers(tuple(rows), np.full(1, -1)), 0
-
-    @classmethod
-    def of(cls, users: TrackedUsers, row: int = 0) -> SecretTrackers:
-        """One of several users."""
-        made = object.__new__(cls)
-        made.users, made.row = users, row
-        return made
+        return cls(TrackedUsers(tuple(rows), np.full(1, -1)))
 
     @property
     def alone(self) -> TrackedUsers:
@@ -546,7 +541,7 @@ class SecretTrackers:
     def observe(self, column: ArrayLike) -> SecretTrackers:
         """The accounts after a release with `column` = Q(y|·); these stay as they are."""
         self.check_room()
-        return SecretTrackers.of(self.alone.observe([column]))
+        return SecretTrackers(self.alone.observe([column]))
 
     def check_room(self) -> None:
         """Refuse one event more than the promises were made for, before anything is drawn."""

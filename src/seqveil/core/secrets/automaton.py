@@ -19,9 +19,9 @@ states that act alike become one. All symbols that the pattern does not tell apa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,12 +31,14 @@ from seqveil.core.alphabet import Codes
 from seqveil.core.errors import InputError
 
 LARGEST = 64  # states
-_LARGEST_BEFORE = 4096  # states of a product before it is minimised
+_LARGEST_BEFORE = 4096  # states before those that act alike become one
 _TOKEN = re.compile(
     r"""\s*(?:(?P<quoted>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
-    |(?P<times>\{\s*\d+\s*(?:,\s*\d*\s*)?\})
-    |(?P<sign>[.|()*+?^$])
-    |(?P<name>[^\s.|()*+?{}^$"']+))""",
+    |(?P<times>[*+?]|\{\s*\d+\s*(?:,\s*\d*\s*)?\})
+    |(?P<bracket>[(|)])
+    |(?P<sign>[.^$])
+    |(?P<name>[^\s.|()*+?{}^$"']+)
+    |(?P<unreadable>\S))""",
     re.VERBOSE,
 )
 _DEEPEST = 30
@@ -77,18 +79,35 @@ class Automaton:
 
 def product(parts: Sequence[Automaton]) -> Automaton:
     """All parts at once: the label is the combination of theirs, the first part's counting fastest."""
-    return reduce(_pair, parts)
+    columns, place = _columns(np.concatenate([part.moves for part in parts]))
+    tables = np.split(columns, np.cumsum([part.size for part in parts])[:-1])
+    factors = np.cumprod([1, *(part.values for part in parts)]).tolist()
 
+    def step(states: tuple[int, ...], letter: int) -> tuple[int, ...]:
+        return tuple(int(table[state, letter]) for table, state in zip(tables, states, strict=True))
 
-def _pair(one: Automaton, two: Automaton) -> Automaton:
-    if one.size * two.size > _LARGEST_BEFORE:
-        check_size(one.size * two.size)
-    stacked, place = _columns(np.concatenate([one.moves, two.moves]))
-    first, second = stacked[: one.size], stacked[one.size :]
-    moves = (first[:, None, :] * two.size + second[None, :, :]).reshape(one.size * two.size, -1)
-    labels = (one.labels[:, None] + one.values * two.labels[None, :]).ravel()
-    small = minimal(moves, labels, one.values * two.values)
+    order, moves = _reached((0,) * len(parts), range(columns.shape[1]), step)
+    labels = [
+        sum(int(part.labels[state]) * factor for part, state, factor in zip(parts, states, factors, strict=False))
+        for states in order
+    ]
+    small = minimal(moves, np.array(labels), factors[-1])
     return Automaton(small.moves[:, place], small.labels, small.values)
+
+
+def _reached(start: Any, letters: Iterable[Any], step: Callable[[Any, Any], Any]) -> tuple[list[Any], Codes]:
+    """States reached from the start, in the order of a breadth-first walk, and where each letter leads from each."""
+    order, number, moves, letters = [start], {start: 0}, list[int](), list(letters)
+    for state in order:
+        for letter in letters:
+            target = step(state, letter)
+            if target not in number:
+                if len(order) == _LARGEST_BEFORE:
+                    check_size(len(order))
+                number[target] = len(order)
+                order.append(target)
+            moves.append(number[target])
+    return order, np.array(moves, np.int64).reshape(len(order), -1)
 
 
 def minimal(moves: Codes, labels: Codes, values: int = 2) -> Automaton:
@@ -106,12 +125,10 @@ def minimal(moves: Codes, labels: Codes, values: int = 2) -> Automaton:
         classes = np.unique(key, axis=0, return_inverse=True)[1].ravel()
     member = np.zeros(found, np.int64)
     member[classes] = np.arange(len(classes))
-    order = _reached(classes[columns[member]], int(classes[0]))
+    moved = classes[columns[member]]
+    order, small = _reached(int(classes[0]), range(moved.shape[1]), lambda state, letter: int(moved[state, letter]))
     check_size(len(order))
-    number = np.full(found, -1)
-    number[order] = np.arange(len(order))
-    kept = member[order]
-    return Automaton(number[classes[columns[kept]]][:, place], np.asarray(labels, np.int64)[kept], values)
+    return Automaton(small[:, place], np.asarray(labels, np.int64)[member[order]], values)
 
 
 def check_size(states: int) -> None:
@@ -121,17 +138,6 @@ def check_size(states: int) -> None:
             f"a secret may need {LARGEST} states to be recognised; this one needs {states} or more, "
             "make the count, the pattern or the combination smaller"
         )
-
-
-def _reached(moves: Codes, start: int) -> list[int]:
-    """States reached from the start, in the order of a breadth-first walk."""
-    order, known = [start], {start}
-    for state in order:
-        for target in moves[state].tolist():
-            if target not in known:
-                known.add(target)
-                order.append(target)
-    return order
 
 
 def _columns(moves: Codes) -> tuple[Codes, Codes]:
@@ -155,19 +161,49 @@ def recognised(tree: Node, sets: Mapping[str, ArrayLike], n: int) -> Automaton:
         row[np.asarray(codes, np.int64)] = 1
     columns, place = _columns(marked)  # symbols with the same names are one letter
     letters = [frozenset(name for name, there in zip(sets, column, strict=False) if there) for column in columns.T]
-    small = minimal(*_determined(tree, letters))
+    start = _rows(ANYTHING, tree, ANYTHING), True  # what is left to match, and whether the window begins here
+    order, moves = _reached(start, letters, lambda state, letter: (_after(state[0], letter, state[1]), False))
+    small = minimal(moves, np.array([_empty(node, first, True) for node, first in order], np.int64))
     return Automaton(small.moves[:, place], small.labels)
 
 
 def parsed(text: str) -> Node:
     """The pattern as a tree of tuples; one line for a pattern that cannot be read."""
-    tokens = _tokens(text)
-    if not tokens:
+    opened: list[list[list[Node]]] = [[[]]]  # the text, then each open bracket: its alternatives, each a row
+    for match in _TOKEN.finditer(text.rstrip()):
+        kind = str(match.lastgroup)
+        token, row, where = match[kind], opened[-1][-1], f"at character {match.start(kind) + 1}"
+        if kind == "unreadable":
+            raise InputError(f"the pattern cannot be read {where}; quote names that hold signs")
+        if token == "(":
+            opened.append([[]])
+            if len(opened) > _DEEPEST + 1:
+                raise InputError(f"the pattern has more than {_DEEPEST} brackets within each other; make it flatter")
+        elif token == "|":
+            opened[-1].append([])
+        elif token == ")":
+            if len(opened) == 1:
+                raise InputError(f"the pattern has a ')' without its '(' {where}; check the brackets")
+            inner = _either(opened.pop())
+            opened[-1][-1].append(inner)
+        elif kind == "times":
+            if not row or row[-1][0] == "repeat":
+                raise InputError(f"the pattern repeats nothing {where}; put a symbol or a bracket before it")
+            row[-1] = ("repeat", row[-1], *_times(token))
+        elif kind == "sign":
+            row.append(({".": "any", "^": "begin", "$": "end"}[token],))
+        else:
+            row.append(("symbol", re.sub(r"\\(.)", r"\1", token[1:-1]) if kind == "quoted" else token))
+    if len(opened) > 1:
+        raise InputError("the pattern has a '(' without its ')'; check the brackets")
+    if opened == [[[]]]:
         raise InputError("a pattern needs at least one symbol; got none, write for instance 'home clinic'")
-    tree, after = _either(tokens, 0, 0)
-    if after < len(tokens):
-        raise InputError(f"the pattern has a ')' without its '(' at part {after + 1}; check the brackets")
-    return tree
+    return _either(opened[0])
+
+
+def _either(choices: list[list[Node]]) -> Node:
+    rows: list[Node] = [("row", *parts) for parts in choices]
+    return rows[0] if len(rows) == 1 else ("either", *rows)
 
 
 def names(tree: Node) -> list[str]:
@@ -176,59 +212,6 @@ def names(tree: Node) -> list[str]:
         return [str(tree[1])]
     below = [part for part in tree[1:] if isinstance(part, tuple)]
     return list(dict.fromkeys(name for part in below for name in names(part)))
-
-
-def _tokens(text: str) -> list[tuple[str, str]]:
-    tokens, place, end = [], 0, len(text.rstrip())
-    while place < end:
-        match = _TOKEN.match(text, place)
-        if match is None:
-            raise InputError(f"the pattern cannot be read at character {place + 1}; quote names that hold signs")
-        kind = str(match.lastgroup)
-        tokens.append((kind, match[kind]))
-        place = match.end()
-    return tokens
-
-
-def _either(tokens: list[tuple[str, str]], place: int, depth: int) -> tuple[Node, int]:
-    """Alternatives, up to a closing bracket or the end."""
-    if depth > _DEEPEST:
-        raise InputError(f"the pattern has more than {_DEEPEST} brackets within each other; make it flatter")
-    choices = []
-    while True:
-        one, place = _row(tokens, place, depth)
-        choices.append(one)
-        if place == len(tokens) or tokens[place] != ("sign", "|"):
-            return (choices[0] if len(choices) == 1 else ("either", *choices)), place
-        place += 1
-
-
-def _row(tokens: list[tuple[str, str]], place: int, depth: int) -> tuple[Node, int]:
-    """One thing after another, up to `|`, a closing bracket or the end."""
-    parts: list[Node] = []
-    while place < len(tokens) and tokens[place] not in (("sign", "|"), ("sign", ")")):
-        kind, text = tokens[place]
-        if kind == "times" or (kind == "sign" and text in "*+?"):
-            if not parts:
-                raise InputError(
-                    f"the pattern repeats nothing at part {place + 1}; put a symbol or a bracket before it"
-                )
-            parts[-1] = ("repeat", parts[-1], *_times(text))
-        elif (kind, text) == ("sign", "("):
-            inner, place = _either(tokens, place + 1, depth + 1)
-            if place == len(tokens):
-                raise InputError("the pattern has a '(' without its ')'; check the brackets")
-            parts.append(inner)
-        else:
-            parts.append(_leaf(kind, text))
-        place += 1
-    return ("row", *parts), place
-
-
-def _leaf(kind: str, text: str) -> Node:
-    if kind == "sign":
-        return ({".": "any", "^": "begin", "$": "end"}[text],)
-    return "symbol", re.sub(r"\\(.)", r"\1", text[1:-1]) if kind == "quoted" else text
 
 
 def _times(text: str) -> tuple[int, int | None]:
@@ -290,21 +273,3 @@ def _after(node: Any, letter: frozenset[str], first: bool) -> Node:
         skipped = [_after(rest, letter, first)] if least and _empty(part, first, False) else []
         return _choice([_rows(_after(part, letter, first), rest), *skipped])
     return _EMPTY if kind == "any" or (kind == "symbol" and parts[0] in letter) else _NOTHING
-
-
-def _determined(tree: Node, letters: list[frozenset[str]]) -> tuple[Codes, Codes]:
-    """Moves and labels of the pattern anywhere in a window; the first state is where the window begins."""
-    order = [(_rows(ANYTHING, tree, ANYTHING), True)]
-    number = {order[0]: 0}
-    moves, accepting = [], []
-    for node, first in order:
-        accepting.append(_empty(node, first, True))
-        for letter in letters:
-            key = _after(node, letter, first), False
-            if key not in number:
-                if len(order) == _LARGEST_BEFORE // 2:
-                    check_size(len(order))
-                number[key] = len(order)
-                order.append(key)
-            moves.append(number[key])
-    return np.array(moves, np.int64).reshape(len(order), -1), np.array(accepting, np.int64)

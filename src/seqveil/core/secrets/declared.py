@@ -12,17 +12,17 @@ about the nearest symbol would be another secret.
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, ParamSpec
+from typing import Any, Literal
 
 import numpy as np
 
 from seqveil.core import words
 from seqveil.core.alphabet import Bins, Codes, Grid, Symbols, _from_json_value, _plain, _to_json_value
-from seqveil.core.errors import InputError, UnknownSymbol
+from seqveil.core.errors import InputError
 from seqveil.core.geography import Cells
 from seqveil.core.kernel import Floats
 from seqveil.core.secrets import automaton
@@ -31,7 +31,6 @@ from seqveil.core.times import Slots
 
 Sides = Literal["both", "up"]
 Window = int | str | None
-P = ParamSpec("P")
 KINDS = {  # and what each says besides its values and what all say
     "ever": (), "always": (), "count": ("at_least",), "followed_by": ("then",), "pattern": (), "zone": (),
     "during": ("hours",), "joint": (), "trait": (),
@@ -254,39 +253,25 @@ class Compiled:
         return self.automaton.read([x + self.n * int(self.clock[t % len(self.clock)]) for t, x in places])
 
 
-def _says_epsilon(maker: Callable[P, Secret]) -> Callable[P, Secret]:
-    """The maker, which asks in one line for an ε that was left out."""
-
-    @functools.wraps(maker)
-    def asking(*given: P.args, **options: P.kwargs) -> Secret:
-        if "epsilon" not in options:
-            raise InputError(NO_EPSILON)
-        return maker(*given, **options)
-
-    return asking
-
-
-@_says_epsilon
 def ever(values: Any, *, epsilon: float | None, window: Window = None, one_sided: bool = False) -> Secret:
     """Whether one of the values occurs in the window."""
     return Secret("ever", epsilon, window, one_sided, several(values))
 
 
-@_says_epsilon
 def always(values: Any, *, epsilon: float | None, window: Window = None, one_sided: bool = False) -> Secret:
     """Whether every event of the window is among the values."""
     return Secret("always", epsilon, window, one_sided, several(values))
 
 
-@_says_epsilon
 def count(
     values: Any, at_least: int, *, epsilon: float | None, window: Window = None, one_sided: bool = False
 ) -> Secret:
     """Whether at least so many events of the window are among the values."""
+    if not _whole(_plain(at_least)):
+        raise InputError("at_least must be a whole number, at least 1; got something else")
     return Secret("count", epsilon, window, one_sided, several(values), at_least=at_least)
 
 
-@_says_epsilon
 def followed_by(
     values: Any, then: Any, *, epsilon: float | None, window: Window = None, one_sided: bool = False
 ) -> Secret:
@@ -294,13 +279,14 @@ def followed_by(
     return Secret("followed_by", epsilon, window, one_sided, several(values), several(then))
 
 
-@_says_epsilon
 def pattern(text: str, *, epsilon: float | None, window: Window = None, one_sided: bool = False) -> Secret:
     """Whether a pattern occurs in the window; `seqveil.core.secrets.automaton` has its language."""
+    if not isinstance(text, str):
+        raise InputError("a pattern is a text, for instance 'home clinic'; got something else")
+    automaton.parsed(text)  # refuses what cannot be read
     return Secret("pattern", epsilon, window, one_sided, text=text)
 
 
-@_says_epsilon
 def zone(cells: Any = None, *, centre: Any = None, radius: float | None = None, epsilon: float | None,
          window: Window = None, one_sided: bool = False) -> Secret:  # fmt: skip
     """Whether a place is ever entered: the cells that hold the given points, or all that a circle touches.
@@ -320,10 +306,11 @@ def zone(cells: Any = None, *, centre: Any = None, radius: float | None = None, 
         circle = tuple(float(part) for part in (*np.atleast_1d(np.asarray(centre, dtype=np.float64)), radius))
     except (TypeError, ValueError):
         raise InputError("the centre and radius of a zone must be numbers; got something else") from None
+    if len(circle) < 2 or not all(map(math.isfinite, circle)) or circle[-1] < 0:
+        raise InputError("the centre of a zone must be finite, its radius at least 0; got something else")
     return Secret("zone", epsilon, window, one_sided, circle=circle)
 
 
-@_says_epsilon
 def during(
     values: Any, hours: tuple[float, float], *, epsilon: float | None, window: Window = "day", one_sided: bool = False
 ) -> Secret:
@@ -337,15 +324,21 @@ def during(
         begin, end = (float(hour) for hour in hours)
     except (TypeError, ValueError):
         raise InputError("hours must be two numbers, from and to, for instance hours=(22, 6)") from None
-    return Secret("during", epsilon, window, one_sided, several(values), hours=(begin, end))
+    if begin == end or not (0 <= begin <= 24 and 0 <= end <= 24):
+        raise InputError("hours must be two different numbers from 0 to 24, as in hours=(22, 6); got others")
+    made = Secret("during", epsilon, window, one_sided, several(values), hours=(begin, end))
+    if not made.follows_clock:
+        raise InputError('a secret about hours is about each day or week (window="day", "week"); got another window')
+    return made
 
 
-@_says_epsilon
 def trait(name: str, *, epsilon: float | None) -> Secret:
     """Which answer a person gives to the question that the model's types carry (`MarkovModel.fit(…, trait=…)`).
 
     The promise is one for all of the person's events, in whatever files and on whatever days they are released.
     """
+    if not isinstance(name, str) or not name.strip():
+        raise InputError("a trait is named as in the model, for instance 'heating'; got something else")
     return Secret("trait", epsilon, text=name)
 
 
@@ -364,13 +357,20 @@ def joint(*secrets: Secret, epsilon: float | None = None) -> Secret:
     first = secrets[0]
     if epsilon is None and len({part.epsilon for part in secrets}) > 1:
         raise InputError("the parts of a joint secret have different ε; pass the one ε that holds for all")
+    if len({part.window for part in secrets}) > 1:
+        raise InputError("the parts of a joint secret must have the same window; declare them alike")
+    if any(part.one_sided for part in secrets):
+        raise InputError("a joint secret is about both sides; declare its parts without one_sided")
+    if len(secrets) > 6:
+        raise InputError(f"a joint secret has at most 6 parts; got {len(secrets)}, declare the others apart")
     total = first.epsilon if epsilon is None else epsilon
     parts = tuple(replace(part, epsilon=total) for part in secrets)  # no part is kept better or worse than the whole
-    return Secret("joint", total, first.window, first.one_sided, parts=parts)
+    return Secret("joint", total, first.window, parts=parts)
 
 
 _MAKERS: dict[str, Callable[..., Secret]] = {
     "ever": ever, "always": always, "count": count, "followed_by": followed_by, "zone": zone, "during": during,
+    "pattern": pattern, "trait": trait,
 }  # fmt: skip
 
 
@@ -408,57 +408,6 @@ def _check(secret: Secret) -> None:
             f"window must be a number of events (1 to {_LARGEST_WINDOW}), event, day, week or first N, or left out for "
             "the whole stream; got something else"
         )
-    _check_own(secret)
-
-
-def _check_own(secret: Secret) -> None:
-    """What its kind asks for."""
-    kind, circle = secret.kind, secret.circle
-    named = {"pattern": True, "trait": True, "joint": secret.parts, "followed_by": secret.values and secret.then}
-    if not named.get(kind, secret.values or (kind == "zone" and circle)):
-        raise InputError("a secret needs at least one value, and a joint one at least one part; got none")
-    if kind == "count" and not _whole(secret.at_least):
-        raise InputError("at_least must be a whole number, at least 1; got something else")
-    if kind == "pattern" and not isinstance(secret.text, str):
-        raise InputError("a pattern is a text, for instance 'home clinic'; got something else")
-    if kind == "pattern":
-        automaton.parsed(secret.text)
-    if kind == "trait":
-        _check_trait(secret)
-    if len(circle) == 1:
-        raise InputError("a zone needs a centre and a radius; got one number")
-    if circle and not (all(map(math.isfinite, circle)) and circle[-1] >= 0):
-        raise InputError("the centre of a zone must be finite, its radius at least 0; got something else")
-    if kind == "during":
-        _check_hours(secret)
-    if kind == "joint":
-        _check_parts(secret)
-
-
-def _check_hours(secret: Secret) -> None:
-    hours = secret.hours
-    if hours is None or len(hours) != 2 or not all(0 <= hour <= 24 for hour in hours) or hours[0] == hours[1]:
-        raise InputError("hours must be two different numbers from 0 to 24, as in hours=(22, 6); got others")
-    if not secret.follows_clock:
-        raise InputError('a secret about hours is about each day or week (window="day", "week"); got another window')
-
-
-def _check_trait(secret: Secret) -> None:
-    if not isinstance(secret.text, str) or not secret.text.strip():
-        raise InputError("a trait is named as in the model, for instance 'heating'; got something else")
-    if secret.window is not None or secret.one_sided:
-        raise InputError(
-            "a trait is about all of a person's events and every two answers; leave window and one_sided out"
-        )
-
-
-def _check_parts(secret: Secret) -> None:
-    if len({part.window for part in secret.parts}) > 1:
-        raise InputError("the parts of a joint secret must have the same window; declare them alike")
-    if secret.one_sided or any(part.one_sided for part in secret.parts):
-        raise InputError("a joint secret is about both sides; declare its parts without one_sided")
-    if len(secret.parts) > 6:
-        raise InputError(f"a joint secret has at most 6 parts; got {len(secret.parts)}, declare the others apart")
 
 
 def _joined(machines: list[tuple[Automaton, Codes]], n: int) -> tuple[Automaton, Codes]:
@@ -467,8 +416,10 @@ def _joined(machines: list[tuple[Automaton, Codes]], n: int) -> tuple[Automaton,
     clocks = np.stack([np.resize(clock, period) for _, clock in machines])
     ticks, clock = np.unique(clocks, axis=1, return_inverse=True)
     letters = [(np.arange(n) + n * own[:, None]).ravel() for own in ticks]  # that each automaton takes
-    parts = [automaton.minimal(machine.moves[:, each], machine.labels, machine.values)
-             for (machine, _), each in zip(machines, letters, strict=True)]  # fmt: skip
+    parts = [
+        Automaton(machine.moves[:, each], machine.labels, machine.values)
+        for (machine, _), each in zip(machines, letters, strict=True)
+    ]
     return automaton.product(parts), clock.ravel().astype(np.int64)
 
 
@@ -503,22 +454,14 @@ def codes_of(values: tuple[Any, ...], alphabet: Symbols) -> Codes:
 
 
 def _code(value: Any, alphabet: Symbols) -> int | None:
-    for meaning in _meanings(value):
-        try:
-            return alphabet.encode_one(meaning)
-        except (UnknownSymbol, InputError, TypeError):
-            continue
-    return None
-
-
-def _meanings(value: Any) -> Iterator[Any]:
-    yield value
+    """The code of a value; a text that is no symbol itself may stand for a number, or for a point."""
+    readings: list[Callable[[Any], Any]] = [lambda given: given]
     if isinstance(value, str):
-        for read in (int, float, lambda text: tuple(float(part) for part in text.split(","))):
-            try:
-                yield read(value)
-            except ValueError:
-                continue
+        readings += [int, float, lambda text: tuple(map(float, text.split(",")))]
+    for read in readings:
+        with contextlib.suppress(TypeError, ValueError):  # `UnknownSymbol` among them
+            return alphabet.encode_one(read(value))
+    return None
 
 
 def codes_within(circle: tuple[float, ...], alphabet: Symbols) -> Codes:
@@ -577,22 +520,23 @@ def from_dict(saved: Any) -> Secret:
         raise InputError(f"a secret in TOML has exactly one of the lines {', '.join(KINDS)}; got {len(kinds)} of them")
     kind, rest = kinds[0], {"epsilon": None, **saved}
     given = rest.pop(kind)
-    unknown = set(rest) - {*_SHARED, *KINDS[kind]}
+    unknown = set(rest) - {"epsilon", *(_SHARED if kind != "trait" else ()), *KINDS[kind]}
     if unknown:
         raise InputError(f"a secret '{kind}' in TOML has no line '{min(unknown)[:40]}'; take it out")
     if kind == "joint":
         if not isinstance(given, list) or not given or not all(isinstance(part, dict) for part in given):
             raise InputError("a joint secret in TOML is a list of tables, such as joint = [{ever = 'A'}, {ever = 'B'}]")
         return joint(*(from_dict({**rest, **part}) for part in given), epsilon=rest["epsilon"])
-    if kind in ("pattern", "trait"):
-        return Secret(kind, text=given, **rest)
     if "then" in rest:
         rest["then"] = _values(rest["then"])
-    circle: dict[str, Any] | None = given if kind == "zone" and isinstance(given, dict) else None
-    if circle is not None and circle.keys() == {"latitude", "longitude", "metres"}:  # of a zone on the map
-        circle = {"centre": [circle["latitude"], circle["longitude"]], "radius": circle["metres"]}
+    if kind == "zone" and isinstance(given, dict):
+        on_map = given.keys() == {"latitude", "longitude", "metres"}
+        centre = {"centre": [given["latitude"], given["longitude"]], "radius": given["metres"]} if on_map else given
+        named, rest = [], rest | centre
+    else:
+        named = [given if kind in ("pattern", "trait") else _values(given)]
     try:
-        return _MAKERS[kind](*([_values(given)] if circle is None else []), **rest | (circle or {}))
+        return _MAKERS[kind](*named, **rest)
     except TypeError:
         raise InputError("a secret in TOML lacks a line it needs, or has a line of the wrong kind; check it") from None
 

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqveil.core import filtering
+from seqveil.core.bulk import ByUser
 from seqveil.core.kernel import UNIT, Floats, Ints, slack
 from seqveil.core.secrets.ahead import ROWS, Ahead
 
@@ -59,7 +60,7 @@ class WindowAccount:
 
 
 @dataclass(frozen=True, eq=False)
-class WindowRecords:
+class WindowRecords(ByUser):
     """Windows of B users, (B, W): number (-1: none), prior and posterior (B, W, V), log odds and their extremes."""
 
     index: Ints
@@ -94,12 +95,11 @@ class WindowRecords:
 
     def __getitem__(self, key: Any) -> WindowRecords:
         """Of some users, or with a second key some windows of all."""
-        return WindowRecords(*(part[key] for part in vars(self).values()))
+        return self.mapped(lambda mine: mine[key])
 
     def and_then(self, *others: WindowRecords, axis: int = 1) -> WindowRecords:
         """These windows, then those; with `axis` 0 these users, then those."""
-        parts = zip(*(vars(each).values() for each in (self, *others)), strict=True)
-        return WindowRecords(*(np.concatenate(each, axis=axis) for each in parts))
+        return self.mapped(lambda *parts: np.concatenate(parts, axis=axis), *others)
 
     def worst(self, sides: str) -> WindowRecords:
         """The one of each user about which most was disclosed, the first of several: (B, 1); -1 of none."""
@@ -124,13 +124,11 @@ class WindowRecords:
         high = np.maximum(self.highest, self.odds + np.where(known, 0.0, up))
         return replace(self, lowest=low, highest=high)
 
-    def accounts(self, plan: Ahead) -> tuple[WindowAccount, ...]:
-        """Those of the first user, each as an object to look at."""
-        found = []
-        for index, prior, posterior, *odds in zip(*(part[0].tolist() for part in vars(self).values()), strict=True):
-            shares = (prior[1], posterior[1]) if plan.values == 2 else (tuple(prior), tuple(posterior))
-            found += [WindowAccount(*plan.span(index), *shares, *odds)] if index >= 0 else []
-        return tuple(found)
+    def account(self, plan: Ahead, window: int = 0) -> WindowAccount:
+        """That of a window of the first user, as an object to look at."""
+        index, prior, posterior, *odds = (part[0, window].tolist() for part in vars(self).values())
+        shares = (prior[1], posterior[1]) if plan.values == 2 else (tuple(prior), tuple(posterior))
+        return WindowAccount(*plan.span(index), *shares, *odds)
 
 
 def log_odds(posterior: Floats, prior: Floats) -> Floats:

@@ -91,7 +91,7 @@ class Arena:
     @property
     def trackers(self) -> SecretTrackers | None:
         """The exact accounts of the secrets before the first release; None where no secret is declared."""
-        return SecretTrackers(self.model, self.secrets) if self.secrets else None
+        return SecretTrackers.start(self.model, self.secrets) if self.secrets else None
 
     @property
     def lengths(self) -> Ints:
