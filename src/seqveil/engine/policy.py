@@ -502,8 +502,8 @@ def _settle(policy: Policy) -> None:
         raise InputError(f"expected withhold to be true or false, got {type(policy.withhold).__name__}")
     put["withhold"] = bool(policy.withhold)
     if policy.side_information is not None:
-        given = math.inf if policy.side_information == "inf" else policy.side_information  # as JSON has to say it
-        put["side_information"] = dial = as_number(given)
+        given: Any = policy.side_information
+        put["side_information"] = dial = math.inf if given == "inf" else as_number(given)  # JSON has only its name
         if not dial >= 0.0:
             raise InputError(
                 f"expected side_information of at least 0 (inf for no bound), got {str(policy.side_information)[:40]}; "
