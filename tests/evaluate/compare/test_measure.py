@@ -171,7 +171,10 @@ def test_what_was_disclosed_equals_enumeration(kind, secret, name, longest):
     made = release(terms, streams, 2, follow=arena.trackers)
     columns = [public_columns(terms, made.released[user].tolist()) for user in range(len(streams))]
     figures, worst = row.secrets[0], max(worst_by_enumeration(model, secret, each) for each in columns)
-    assert figures.log_odds_worst == pytest.approx(worst, abs=1e-9)
+    if name == "guarded" and secret.repeats:  # a window that is over counts as what later releases could still reveal
+        assert worst - 1e-9 <= figures.log_odds_worst
+    else:
+        assert figures.log_odds_worst == pytest.approx(worst, abs=1e-9)
     assert figures.promised is None or figures.log_odds_worst <= figures.promised
     if name == "guarded":
         assert (figures.promised, figures.kept, row.status) == (secret.epsilon, True, "sound")

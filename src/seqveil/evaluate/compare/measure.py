@@ -31,8 +31,9 @@ class SecretFigures:
 
     `epsilon`: the total that the secret was declared with. `promised`: the most that the way promises for a whole
     stream under the model; None where it promises nothing. `log_odds_worst`: the most that was disclosed, of any
-    released person, in any window, at any time: exact under the model, infinite where the secret was disclosed for
-    certain, None where there is no account (batches, blocks). `attack`: what classifiers found about the ε declared.
+    released person, in any window, at any time: exact under the model (an upper bound where a mechanism that keeps
+    the secret no longer follows a window that is over), infinite where it was disclosed for certain, None where there
+    is no account (batches, blocks). `attack`: what classifiers found about the ε declared.
     """
 
     secret: str
