@@ -45,7 +45,7 @@ def visit(browser, url, scheme="light", width=1440, expected=None, **options):
         context.close()
 
 
-def until(page, expression, seconds=90):
+def until(page, expression, seconds=300):
     """Wait for an expression; the page's own policy forbids the strings that Playwright would evaluate inside it."""
     end = time.monotonic() + seconds
     while not page.evaluate(expression):
