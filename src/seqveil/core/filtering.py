@@ -84,8 +84,13 @@ def _onward(model: MarkovModel, states: Floats, posterior: Floats, column: Float
     """One step on from `posterior`, and from the faint ones of the `states` that it was conditioned from."""
     ahead = advance(model, posterior)
     ahead /= total(ahead)[:, None]
-    if model.full_support:
-        return ahead
+    return ahead if model.full_support else _mended(model, ahead, states, column, marginal)
+
+
+def _mended(
+    model: MarkovModel, ahead: Floats, states: Floats, column: Floats | Ints, marginal: Floats | Ints
+) -> Floats:
+    """`ahead`, one step on from `states` by `column` / `marginal`, with what is faint led on by its logarithm."""
     rows = np.flatnonzero((model.barely | faint(states) | faint(ahead)) & (marginal > 0))
     if rows.size:
         with np.errstate(divide="ignore"):
@@ -103,10 +108,10 @@ def _with_faint(ahead: Floats, logs: Floats) -> Floats:
 def _advance_logs(model: MarkovModel, logs: Floats) -> Floats:
     """`advance` in the log domain: (B, S) → (B, S)."""
     inflow = model.inflow
-    filled = np.flatnonzero(np.diff(inflow.indptr))
-    begins, counts = inflow.indptr[:-1][filled], np.diff(inflow.indptr)[filled]
+    reached, begins = model.entered
+    counts = np.diff(begins, append=inflow.nnz)
     out = np.full((len(logs), inflow.shape[0]), -np.inf)
-    step = max(1, CHUNK // max(1, inflow.nnz))
+    step = max(1, CHUNK // inflow.nnz)
     with np.errstate(divide="ignore"):
         chances = np.log(inflow.data)
         for low in range(0, len(logs), step):
@@ -114,7 +119,7 @@ def _advance_logs(model: MarkovModel, logs: Floats) -> Floats:
             most = np.maximum.reduceat(terms, begins, axis=1)
             most[np.isneginf(most)] = 0.0  # nothing comes here
             sums = np.add.reduceat(np.exp(terms - np.repeat(most, counts, axis=1)), begins, axis=1)
-            out[low : low + step, filled] = most + np.log(sums)
+            out[low : low + step, reached] = most + np.log(sums)
         return np.logaddexp(out[:, : model.size], out[:, model.size :][:, model.answers] + np.log(model.anew))
 
 
@@ -150,9 +155,7 @@ def symbols(model: MarkovModel, states: Floats) -> Floats:
 
 def possible(model: MarkovModel, states: Floats) -> NDArray[np.bool_]:
     """Which symbols the model allows next, however faint: (B, n)."""
-    if model.size == model.n:
-        return states != 0
-    return grouped_sum(np.broadcast_to(model.newest, states.shape), (states != 0).astype(np.float64), model.n) > 0
+    return symbols(model, (states != 0).astype(np.float64)) > 0
 
 
 def lost(model: MarkovModel, states: Floats, steps: int, ahead: Floats) -> NDArray[np.bool_]:
@@ -298,14 +301,9 @@ def carry(model: MarkovModel, distributions: Floats, column: Floats) -> Floats:
 
     `column` is one for all rows (n,), or one for each (R, n).
     """
-    shown = column[..., model.newest]
-    moved: Floats = advance(model, clear(distributions) * shown)
-    rows = np.flatnonzero(model.barely | faint(distributions) | faint(moved))
-    if rows.size:
-        with np.errstate(divide="ignore"):
-            before = as_logs(distributions[rows]) + np.log(shown if shown.ndim == 1 else shown[rows])
-        moved[rows] = _with_faint(moved[rows], _advance_logs(model, before))
-    return moved
+    moved = advance(model, clear(distributions) * column[..., model.newest])
+    ones = np.ones(len(distributions))
+    return _mended(model, moved, distributions, np.broadcast_to(column, (len(ones), model.n)), ones)
 
 
 def gathered(places: Ints, distribution: Floats, size: int) -> Floats:

@@ -14,7 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -140,6 +140,7 @@ class MarkovModel(States):
     array([0.9, 0.1])
     """
 
+    states: States  # the arrays alone
     size: int  # how many states there are
     alphabet: Symbols
     prior: Floats  # of the first symbol, (n,)
@@ -162,8 +163,8 @@ class MarkovModel(States):
     def _adopt(self, states: States, alphabet: Symbols) -> None:
         if alphabet.n != states.n:
             raise ModelError(f"the alphabet has {alphabet.n} symbols but the model {states.n}; they must agree")
-        vars(self).update({each.name: getattr(states, each.name) for each in fields(States)})
-        self.alphabet, self.size, self.answers = alphabet, len(self.newest), _answers(states)
+        vars(self).update(vars(states))
+        self.states, self.alphabet, self.size, self.answers = states, alphabet, len(self.newest), _answers(states)
         self.prior = np.asarray(np.bincount(self.newest, self.initial, minlength=self.n), np.float64)
         for array in (self.prior, self.answers, *self._arrays().values()):
             array.flags.writeable = False
@@ -250,11 +251,6 @@ class MarkovModel(States):
         return cls._of(answered(name, answers, parts, priors), models[0].alphabet)
 
     @property
-    def states(self) -> States:
-        """The model's arrays."""
-        return States(**{each.name: getattr(self, each.name) for each in fields(States)})
-
-    @property
     def transitions(self) -> int:
         """How many steps of the chain have a probability of their own: the size of the model."""
         return int(self.chain.nnz)
@@ -280,6 +276,12 @@ class MarkovModel(States):
 
         own = self.answers == np.arange(self.restart_rows)[:, None]
         return sparse.vstack([self.chain.T, sparse.csr_array(np.where(own, self.backoff, 0.0))], format="csr")
+
+    @cached_property
+    def entered(self) -> tuple[Codes, Codes]:
+        """The rows of `inflow` that anything leads to, and where the entries of each begin."""
+        reached = np.flatnonzero(np.diff(self.inflow.indptr))
+        return reached, self.inflow.indptr[reached]
 
     @cached_property
     def restart_rows(self) -> int:
@@ -314,15 +316,6 @@ class MarkovModel(States):
         again = self.backoff[self.backoff > 0].min(initial=1.0) * self.base[self.base > 0].min(initial=1.0)
         return bool(min(direct, float(again)) < _LEAST)
 
-    @cached_property
-    def _sources(self) -> tuple[Codes, Codes, Codes, Codes, Codes]:
-        """Support by target: sources, where each target's begin, targets, back-off sources and targets."""
-        by_target = self.chain.T.tocsr()
-        counts = np.diff(by_target.indptr)
-        targets = np.flatnonzero(counts)
-        restart = self.base_state[self.base > 0]
-        return by_target.indices, by_target.indptr[:-1][targets], targets, np.flatnonzero(self.backoff), restart
-
     def spread(self, values: ArrayLike, largest: bool) -> Floats:
         """The largest (smallest) value among the states that can lead to each state, for values (S,) or (B, S).
 
@@ -331,17 +324,14 @@ class MarkovModel(States):
         pick, nothing = (np.maximum, -np.inf) if largest else (np.minimum, np.inf)
         rows = np.asarray(values, dtype=np.float64)
         flat = rows.reshape(-1, self.size)
-        out = np.full(flat.shape, nothing)
-        sources, begins, targets, restarting, restart = self._sources
-        for answer in np.unique(self.answers[restarting]).tolist():
-            best = pick.reduce(flat[:, restarting[self.answers[restarting] == answer]], axis=1)
-            out[:, restart[self.answers[restart] == answer]] = best[:, None]
-        step = max(1, _CHUNK // max(1, len(sources)))
-        for low in range(0, len(flat) if len(targets) else 0, step):
+        sources, reached, begins = self.inflow.indices, *self.entered
+        found = np.full((len(flat), self.inflow.shape[0]), nothing)
+        step = max(1, _CHUNK // len(sources))
+        for low in range(0, len(flat), step):
             part = slice(low, low + step)
-            found = pick.reduceat(flat[part, sources], begins, axis=1)
-            out[part, targets] = pick(out[part, targets], found)
-        return out.reshape(rows.shape)
+            found[part, reached] = pick.reduceat(flat[part, sources], begins, axis=1)
+        again = np.where(self.anew > 0, found[:, self.size :][:, self.answers], nothing)
+        return pick(found[:, : self.size], again).reshape(rows.shape)
 
     @cached_property
     def full_support(self) -> bool:

@@ -17,7 +17,7 @@ from seqveil.core.alphabet import Alphabet, Symbols
 from seqveil.core.bulk import places_within
 from seqveil.core.errors import InputError, whole_number
 from seqveil.core.kernel import Ints
-from seqveil.core.model import MarkovModel, validate
+from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import BITS, Randomness
 from seqveil.core.states import States
 
@@ -120,9 +120,7 @@ def _chain(starts: Ints, moves: Ints, scale: float) -> States:
     first = np.where(starts >= CUT * scale, starts, 0).astype(np.float64)  # by the same rule
     others = max(float(starts.sum() - first.sum()), scale)
     first = (first + others * base) / (first.sum() + others)
-    states = States(1, n, first, chain, (1 - stay) * rest / total, base, *2 * (np.arange(n),))
-    validate(states)
-    return states
+    return States(1, n, first, chain, (1 - stay) * rest / total, base, *2 * (np.arange(n),))
 
 
 def exact_laplace(rate: tuple[int, int], count: int, randomness: Randomness) -> Ints:

@@ -151,12 +151,9 @@ def from_arrays(prior: Any, transitions: Any, order: int) -> States:
         _, target, _ = _successors(rows, fresh, n, order)
         fresh = np.setdiff1d(target, full)
         full = np.union1d(full, fresh)
-    contexts: dict[int, Codes] = {1: np.arange(n)}
-    for _, _, length, target, _ in opening:
-        contexts[length] = target if length < order else full
     source, target, weight = _successors(rows, full, n, order)
     edges = [*opening, (order, full[source], order, target, weight)]
-    return from_contexts(order, n, contexts, edges, prior, prior)
+    return from_contexts(order, n, edges, prior, prior)
 
 
 Edges = list[tuple[int, Codes, int, Codes, Floats]]  # from a context (length, number) to another, with probabilities
@@ -190,20 +187,17 @@ def _successors(rows: Any, contexts: Codes, n: int, order: int) -> tuple[Codes, 
 
 
 def from_contexts(
-    order: int,
-    n: int,
-    contexts: dict[int, Codes],
-    edges: Edges,
-    prior: Floats,
-    base: Floats,
-    backoff: Floats | None = None,
+    order: int, n: int, edges: Edges, prior: Floats, base: Floats, backoff: Floats | None = None
 ) -> States:
-    """States numbered by length, then by context; `edges` hold (length, context) pairs and a probability.
+    """States numbered by length, then by context: all symbols, and whatever the `edges` lead to.
 
     Without `backoff`, contexts that have no edge restart from `base`, and all others are complete.
     """
     from scipy import sparse
 
+    contexts = {1: np.arange(n)}
+    for length in sorted({after for _, _, after, _, _ in edges} - {1}):
+        contexts[length] = np.unique(np.concatenate([target for _, _, after, target, _ in edges if after == length]))
     start = dict(zip(contexts, np.cumsum([0, *map(len, contexts.values())]).tolist(), strict=False))
     size = sum(map(len, contexts.values()))
     source = np.concatenate([start[a] + np.searchsorted(contexts[a], c) for a, c, _, _, _ in edges])
@@ -224,15 +218,12 @@ def mixture(blocks: list[States], weights: Floats, switch: float) -> States:
     With probability `switch` a step, and wherever a block backs off, the stream goes on as somebody else: type and
     symbol are drawn anew from the base distributions of the blocks. P is thus block-diagonal plus a term of rank one.
     """
-    base = [weight * block.base for block, weight in zip(blocks, weights.tolist(), strict=True)]
-    total = sum(each.sum() for each in base)
-    changing = [
-        replace(
-            block, chain=(1 - switch) * block.chain, backoff=(1 - switch) * block.backoff + switch, base=own / total
-        )
-        for block, own in zip(blocks, base, strict=True)
-    ]
-    return _side_by_side(changing, weights, None)
+    people = _side_by_side(blocks, weights, None)
+    base = weights[:, None] * people.base.reshape(len(blocks), -1)
+    backoff = (1 - switch) * people.backoff + switch
+    return replace(
+        people, chain=(1 - switch) * people.chain, backoff=backoff, base=base.ravel() / sum(base.sum(1).tolist())
+    )
 
 
 def answered(name: str, answers: tuple[str, ...], blocks: list[States], shares: Floats) -> States:
