@@ -86,7 +86,7 @@ def fit_types(
         "note": f"{states.types} types of people, none the likeliest of fewer than {fewest}; "
         "fitted to raw data, not private",
     }
-    return MarkovModel._of(states, alphabet).with_origin(origin)
+    return MarkovModel._of(states, alphabet, origin)
 
 
 def side_by_side(name: str, answers: tuple[str, ...], of_person: Ints, parts: Sequence[MarkovModel]) -> MarkovModel:
@@ -105,7 +105,7 @@ def side_by_side(name: str, answers: tuple[str, ...], of_person: Ints, parts: Se
         "note": f"{states.types} types for {len(answers)} answers, none the likeliest of fewer than {fewest} people; "
         "fitted to raw data, not private",
     }
-    return MarkovModel._of(states, parts[0].alphabet).with_origin(origin)
+    return MarkovModel._of(states, parts[0].alphabet, origin)
 
 
 def answers_among(labels: Sequence[str], people: int, least_people: int) -> tuple[tuple[str, ...], Ints]:

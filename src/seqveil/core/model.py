@@ -155,9 +155,12 @@ class MarkovModel(States):
         self._adopt(states, symbols_of(range(states.n) if alphabet is None else alphabet))
 
     @classmethod
-    def _of(cls, states: States, alphabet: Symbols) -> MarkovModel:
+    def _of(
+        cls, states: States, alphabet: Symbols, origin: Mapping[str, Any] | None = None, reading: Reading | None = None
+    ) -> MarkovModel:
         model = object.__new__(cls)
         model._adopt(states, alphabet)
+        model.origin, model.reading = origin and json.loads(json.dumps(dict(origin), allow_nan=False)), reading
         return model
 
     def _adopt(self, states: States, alphabet: Symbols) -> None:
@@ -257,16 +260,11 @@ class MarkovModel(States):
 
     def with_origin(self, origin: Mapping[str, Any]) -> MarkovModel:
         """The same model with a public record of how it was made; file and fingerprint cover it."""
-        return self._with(origin=json.loads(json.dumps(origin, allow_nan=False)))
+        return self._of(self.states, self.alphabet, origin, self.reading)
 
     def with_reading(self, reading: Reading) -> MarkovModel:
         """The same model with the columns that later files are read by; the fingerprint does not cover them."""
-        return self._with(reading=reading)
-
-    def _with(self, **facts: Any) -> MarkovModel:
-        copy = object.__new__(type(self))
-        vars(copy).update({name: value for name, value in vars(self).items() if name != "fingerprint"}, **facts)
-        return copy
+        return self._of(self.states, self.alphabet, self.origin, reading)
 
     @cached_property
     def inflow(self) -> Any:
@@ -481,9 +479,8 @@ class MarkovModel(States):
         numbers: dict[str, Any] = {name: int(header[name]) for name in ("order", "n", "types")}
         states = States(**numbers, chain=chain, trait=saved, **{name: file[name] for name in _ARRAYS})
         validate(states)
-        model = cls._of(states, from_json(header["alphabet"]))
-        model = model.with_origin(header["origin"]) if isinstance(header.get("origin"), dict) else model
-        return model.with_reading(Reading(**header["reading"])) if "reading" in header else model
+        reading = Reading(**header["reading"]) if "reading" in header else None
+        return cls._of(states, from_json(header["alphabet"]), header.get("origin"), reading)
 
     def __repr__(self) -> str:
         types = f"{self.types} types, " if self.types > 1 else ""

@@ -100,7 +100,7 @@ class BoundedCounts:
             "users": users,
             "events": users + max(0, int(moves.sum())),
         }
-        return MarkovModel._of(_chain(starts, moves, scale), alphabet or Alphabet(range(n))).with_origin(origin)
+        return MarkovModel._of(_chain(starts, moves, scale), alphabet or Alphabet(range(n)), origin)
 
 
 def _chain(starts: Ints, moves: Ints, scale: float) -> States:
