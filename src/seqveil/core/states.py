@@ -59,20 +59,26 @@ class States:
     trait: Trait | None = None
 
 
+def label_of(given: object) -> str:
+    """A label as text, "" where it is missing: None, not a number, or pandas' NA."""
+    text = "" if given is None else str(given).strip()
+    return "" if text.lower() in ("nan", "<na>") else text
+
+
 def named_labels(trait: Any) -> tuple[str, list[str]]:
-    """The name of a trait and its labels as texts, "" where one is missing: None, not a number, or pandas' NA.
+    """The name of a trait, and its labels by `label_of`.
 
     >>> named_labels(("heating", ["gas", None, "electric"]))
     ('heating', ['gas', '', 'electric'])
     """
     try:
         name, labels = trait
-        texts = ["" if label is None else str(label).strip() for label in labels]
+        texts = list(map(label_of, labels))
     except (TypeError, ValueError):
         name, texts = None, []
     if not isinstance(name, str) or not name.strip():
         raise ModelError("expected a trait as its name and the labels, as in trait=('heating', ['gas', 'electric', …])")
-    return name, ["" if text.lower() in ("nan", "<na>") else text for text in texts]
+    return name, texts
 
 
 def checked_order(order: int, n: int) -> int:
