@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from seqveil.core.alphabet import Codes, Floats
 from seqveil.core.bulk import row_entries
@@ -89,18 +88,17 @@ def checked_order(order: int, n: int) -> int:
     return int(order)
 
 
-def checked_distribution(values: ArrayLike, name: str, size: int) -> Floats:
-    """`values` as a probability distribution over `size` things, renormalised."""
-    distribution = _float_array(values, name).ravel()
-    if distribution.size != size:
-        raise ModelError(f"{name} must hold {size} probabilities; got {distribution.size}")
-    if not np.isfinite(distribution).all() or (distribution < 0).any():
-        place = int((~(np.isfinite(distribution) & (distribution >= 0))).argmax())
-        raise ModelError(f"{name} must be finite and not negative; entry {place} is not")
-    total = float(distribution.sum())
+def _checked_prior(prior: Floats, size: int) -> Floats:
+    """The prior as a flat probability distribution, renormalised."""
+    if prior.size != size:
+        raise ModelError(f"prior must hold {size} probabilities; got {prior.size}")
+    wrong = ~(np.isfinite(prior) & (prior >= 0)).ravel()
+    if wrong.any():
+        raise ModelError(f"prior must be finite and not negative; entry {int(wrong.argmax())} is not")
+    total = float(prior.ravel().sum())
     if abs(total - 1) > ROW_TOLERANCE:
-        raise ModelError(f"{name} must sum to one; it sums to {total:.9g}, divide by that to normalise")
-    return distribution / total
+        raise ModelError(f"prior must sum to one; it sums to {total:.9g}, divide by that to normalise")
+    return prior.ravel() / total
 
 
 def _float_array(values: Any, name: str) -> Floats:
@@ -148,7 +146,7 @@ def from_arrays(prior: Any, transitions: Any, order: int) -> States:
     n = rows.shape[1]
     order = checked_order(order, n)
     prior = _float_array(prior, "prior")
-    first = checked_distribution(prior, "prior", n if prior.size == n else n**order)
+    first = _checked_prior(prior, n if prior.size == n else n**order)
     if order == 1:
         return States(1, n, first, rows, np.zeros(n), first, np.arange(n), np.arange(n))
     prior, opening = _opening(first, rows, n, order)
