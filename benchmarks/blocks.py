@@ -172,7 +172,7 @@ def speed(model: MarkovModel, truth: Ints) -> list[Row]:
         seconds = best(lambda setting=setting, many=many: in_blocks(setting, many), 3)
         session, spent = Session(model, epsilon=total, block=CLICKS), []
         for code in np.tile(truth[:60].ravel(), 2).tolist():
-            symbol = model.alphabet.decode_one(code)
+            symbol = model.alphabet.decode([code])[0]
             begun = time.perf_counter()
             session.release(symbol)
             spent.append(time.perf_counter() - begun)

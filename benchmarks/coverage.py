@@ -18,6 +18,7 @@ from seqveil import MarkovModel, secrets
 from seqveil.core.kernel import Ints
 from seqveil.engine.policy import Policy, Terms
 from seqveil.receiver.statistics import ENOUGH, Summary
+from tests.reference.mixtures import mixture
 
 LEVELS = (0.90, 0.95)
 TYPES, SYMBOLS, LENGTH, USERS, AGAIN = 8, 5, 10, 100, 60
@@ -52,7 +53,7 @@ def measured(title: str, setting: Terms, people: Iterator[Ints]) -> dict[str, ob
 
 def simulated() -> list[dict[str, object]]:
     """People who follow the model of the release."""
-    several = MarkovModel.mixture([chain(SYMBOLS, k, 0.1 + 0.1 * k) for k in range(TYPES)], np.full(TYPES, 1 / TYPES))
+    several = mixture([chain(SYMBOLS, k, 0.1 + 0.1 * k) for k in range(TYPES)], np.full(TYPES, 1 / TYPES))
     secret = secrets.ever(SYMBOLS - 1, epsilon=TOTAL, window=f"first {LENGTH}")
     rows = []
     for name, model in (("order 1", chain(SYMBOLS, 1, 0.6)), (f"{TYPES} types", several)):

@@ -152,7 +152,7 @@ def large(data: Path | None) -> list[dict[str, float]]:
         for epsilon in (1.0, 3.0):
             session, spent = Session(model, mechanism="tree", epsilon=epsilon, distortion=cost), []
             for code in model.sample(220, seed=3)[0]:
-                value = model.alphabet.decode_one(int(code))
+                value = model.alphabet.decode([code])[0]
                 start = time.process_time()
                 session.release(value)
                 spent.append(time.process_time() - start)

@@ -23,6 +23,7 @@ from seqveil.core.secrets import SecretTrackers
 from seqveil.engine.policy import Policy, Terms
 from seqveil.engine.stream import Released, State, observe, observed, step
 from seqveil.evaluate.attack import attack_secret
+from tests.reference.mixtures import mixture
 
 DIALS = (0.0, 0.5, 1.0, math.inf)
 KNOWN = 10  # the event that a bystander knows
@@ -162,7 +163,7 @@ def speed() -> dict[str, float]:
         )
         for _ in range(16)
     ]
-    models = {"order 1": chains[0], "16 types": MarkovModel.mixture(chains, np.full(16, 1 / 16))}
+    models = {"order 1": chains[0], "16 types": mixture(chains, np.full(16, 1 / 16))}
     for name, model in models.items():
         everybody = model.sample(EVENTS, BULK if name == "order 1" else BULK // 10, seed=1)
         for window in (None, f"first {EVENTS}", 20):

@@ -107,7 +107,7 @@ def zone_near(truth: np.ndarray) -> np.ndarray:
 
 
 def guarded(model: MarkovModel, truth: np.ndarray, zone: np.ndarray, total: float, name: str) -> dict[str, float]:
-    cells = [model.alphabet.decode_one(int(code)) for code in zone]
+    cells = [model.alphabet.decode([code])[0] for code in zone]
     secret = secrets.zone(cells, epsilon=total, window=f"first {EVENTS}")
     setting = Policy(secrets=secret, mechanism="guarded", distortion="euclidean").on(model)
     state, randomness, out = State.start(setting, len(truth)), SeededRandomness(5), np.empty_like(truth)
@@ -164,7 +164,7 @@ def fine(people: list[np.ndarray]) -> dict[str, float]:
     grid = Grid.regular(FINE, FINE, bounds=(0.0, CELLS * SIZE, 0.0, CELLS * SIZE))
     fitted, truth = split(grid, people)
     model = MarkovModel.fit([grid.decode(codes) for codes in fitted], alphabet=grid)
-    middle = grid.decode_one(int(np.bincount(truth.ravel()).argmax()))
+    middle = grid.decode([np.bincount(truth.ravel()).argmax()])[0]
     secret = secrets.zone(centre=middle, radius=0.5, epsilon=1.0, window=f"first {EVENTS}")
     found = {}
     for distortion in ("hamming", "euclidean"):

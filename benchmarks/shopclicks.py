@@ -31,7 +31,7 @@ def fit(path: str) -> None:
         session = Session(model, mechanism=name, epsilon=1.0)
         spent = []
         for code in items:
-            value = model.alphabet.decode_one(int(code))
+            value = model.alphabet.decode([code])[0]
             begun = time.perf_counter()
             session.release(value)
             spent.append(1e3 * (time.perf_counter() - begun))

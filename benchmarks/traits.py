@@ -23,6 +23,7 @@ from seqveil.engine.policy import Policy
 from seqveil.engine.store import Memory
 from seqveil.engine.streams import CodeStreams
 from seqveil.evaluate.attack.guess import attack_trait
+from tests.reference.mixtures import mixture
 
 LEVELS, WEEK, HELD_OUT, MOST_WATT_HOURS = 8, 672, 7, 10_000
 CLICKS, LATER, TYPES, PEOPLE = 20, 30, 16, 3_000
@@ -100,7 +101,7 @@ def gaze(data: Path | None) -> dict[str, float] | None:
         for p in sorted({p for p, _ in train})
     }
     names = [f"person {p}" for p in parts]
-    model = MarkovModel.mixture(list(parts.values()), np.full(len(parts), 1 / len(parts)), trait=("who", names))
+    model = mixture(list(parts.values()), np.full(len(parts), 1 / len(parts)), trait=("who", names))
     some = [test[at] for at in np.random.default_rng(1).choice(len(test), 45, replace=False)]
     truth = np.array([own[:SAMPLES] for _, own in some])
     print(f"{model}; who it is among {len(parts)}, {SAMPLES} samples of 45 recordings")

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiling import restored, use  # noqa: F401 -- it restores after every test
+from reference.mixtures import mixture
 from reference.streams import Rows
 from seqveil import MarkovModel, errors
 from seqveil.core import bulk, filtering
@@ -51,7 +52,7 @@ def random_model(seed: int) -> MarkovModel:
     if seed % 6 == 5:  # types of people, who switch now and then
         n = min(n, 17)
         parts = [MarkovModel(rng.dirichlet(np.ones(n)), rng.dirichlet(np.full(n, 0.5), n)) for _ in range(9)]
-        return MarkovModel.mixture(parts, rng.dirichlet(np.ones(9)), float(rng.choice([0.0, 1e-3])))
+        return mixture(parts, rng.dirichlet(np.ones(9)), float(rng.choice([0.0, 1e-3])))
     distribution = rng.dirichlet(np.full(n, float(rng.choice([0.05, 0.5, 3.0]))), n)
     distribution[rng.random((n, n)) < (0.5 if seed % 3 == 1 else 0.0)] = 0.0
     distribution[np.arange(n), np.arange(n)] += 0.1

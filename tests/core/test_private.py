@@ -44,7 +44,7 @@ def test_noise_has_the_distribution_it_states(rate):
 
 def test_uniform_integers_reject_what_would_favour_some():
     bound = 3 << 60  # randomness from 3·2^60 on would make the low numbers likelier
-    drawn = uniform(np.array([bound]), GivenCoins([bound + 5, bound + 1, 7]))
+    drawn = uniform(bound, 1, GivenCoins([bound + 5, bound + 1, 7]))
     assert drawn.tolist() == [7]
 
 

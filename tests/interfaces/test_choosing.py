@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import seqveil as sv
+from reference.mixtures import mixture
 from seqveil.core import filtering
 from seqveil.core.errors import DataError, InputError
 from seqveil.interfaces.choosing import CodedEvents, Context, candidates, check, choose
@@ -26,9 +27,9 @@ NAMES = sv.Alphabet(range(4))
         chains(4, 1)[0],
         chains(4, 1, order=2)[0],
         sv.MarkovModel.fit([[0, 1, 2, 3, 0], [3, 3, 1]], alphabet=range(4), smoothing=0.5, order=2),
-        sv.MarkovModel.mixture(chains(4, 3), [0.5, 0.3, 0.2]),
-        sv.MarkovModel.mixture(chains(4, 3), [0.5, 0.3, 0.2], 0.01),
-        sv.MarkovModel.mixture(chains(4, 2, order=2), [0.5, 0.5], 0.01),
+        mixture(chains(4, 3), [0.5, 0.3, 0.2]),
+        mixture(chains(4, 3), [0.5, 0.3, 0.2], 0.01),
+        mixture(chains(4, 2, order=2), [0.5, 0.5], 0.01),
     ],
     ids=["order 1", "order 2", "smoothed", "types", "types that change", "types of order 2"],
 )
@@ -44,7 +45,7 @@ def test_likelihoods_of_many_streams_are_those_of_each(model: sv.MarkovModel) ->
 
 
 def test_the_figures_of_a_check_are_those_of_each_stream() -> None:
-    model = sv.MarkovModel.mixture(chains(4, 3, seed=2), [0.4, 0.3, 0.3])
+    model = mixture(chains(4, 3, seed=2), [0.4, 0.3, 0.3])
     codes = model.sample(30, 800, seed=1)
     found = check(model, np.repeat(np.arange(800), 30), codes.ravel(), Context(types=3))
     assert found.people == 800

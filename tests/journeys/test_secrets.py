@@ -13,6 +13,7 @@ import pytest
 import seqveil as sv
 from bridges import Wire, came, core_of
 from policies import promise
+from reference.mixtures import mixture
 from reference.streams import twin
 from seqveil.client import Client
 from seqveil.core.errors import InputError
@@ -137,7 +138,7 @@ def test_what_cannot_be_kept_is_refused_in_one_line_and_nothing_is_released(seqv
 
 
 OTHER = sv.MarkovModel([0.2, 0.2, 0.6], [[0.2, 0.3, 0.5], [0.5, 0.4, 0.1], [0.1, 0.1, 0.8]], alphabet=NAMES)
-MIXED = sv.MarkovModel.mixture([MODEL, OTHER], [0.5, 0.5])
+MIXED = mixture([MODEL, OTHER], [0.5, 0.5])
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import pytest
 
 import seqveil as sv
 from reference.blocks import every_path
+from reference.mixtures import mixture
 from reference.streams import Rows
 from seqveil import MarkovModel
 from seqveil.core.errors import InputError
@@ -165,7 +166,7 @@ SECRET = sv.secrets.ever(1, epsilon=0.5, window=3)
 
 
 def _mixture() -> sv.MarkovModel:
-    return sv.MarkovModel.mixture([sv.MarkovModel(*CALM), sv.MarkovModel(*LIVELY)], [0.6, 0.4])
+    return mixture([sv.MarkovModel(*CALM), sv.MarkovModel(*LIVELY)], [0.6, 0.4])
 
 
 def _released(setting: Terms, users: int, length: int) -> tuple[list[int], np.ndarray]:

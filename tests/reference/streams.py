@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from reference.mixtures import mixture
 from seqveil import MarkovModel
 from seqveil.core.randomness import KeyedRandomness
 from seqveil.engine import stream
@@ -57,7 +58,7 @@ def model_of(order, zeros, types=1, n=3, seed=0):
     rng = np.random.default_rng(seed)
     parts = [random_chain(rng, n, order, zeros) for _ in range(types)]
     models = [MarkovModel(*part, order=order) for part in parts]
-    model = models[0] if types == 1 else MarkovModel.mixture(models, [1 / types] * types)
+    model = models[0] if types == 1 else mixture(models, [1 / types] * types)
 
     def distribution(length):
         each = [sequence_distribution(*part, length) for part in parts]

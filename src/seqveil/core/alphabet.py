@@ -61,12 +61,11 @@ def pair_array(values: Any) -> Floats:
         values = values.to_numpy()
     if isinstance(values, np.ndarray) and values.ndim == 2 and values.shape[1] == 2 and values.dtype.kind in "iuf":
         return values.astype(np.float64)
-    pairs = [value if is_pair(value) else (None, None) for value in values]
+    pairs = [value if _is_pair(value) else (None, None) for value in values]
     return np.stack([float_array([pair[axis] for pair in pairs]) for axis in (0, 1)], axis=1)
 
 
-def is_pair(value: Any) -> bool:
-    """Whether a value is two values in one: a flat list, tuple or array of length two."""
+def _is_pair(value: Any) -> bool:
     flat = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim == 1)
     return flat and len(value) == 2
 
@@ -132,10 +131,6 @@ class Symbols(ABC):
         found = np.asarray(self.points)[self.checked_codes(codes)].tolist()
         return found if self.width == 1 else list(map(tuple, found))
 
-    def decode_one(self, code: int) -> Any:
-        """The value that a code stands for."""
-        return self.decode([code])[0]
-
     def with_policy(self, on_unknown: OnUnknown) -> Self:
         """The same alphabet with another policy for unknown values."""
         copy = self._with()
@@ -183,9 +178,8 @@ class Symbols(ABC):
                 'stream stops or has a hole there; use "hide", or "nearest" for numbers'
             )
         chosen = self.on_unknown if on_unknown is None else on_unknown
-        copy = self.with_policy("hide" if chosen == "error" else chosen)
-        copy.__dict__["hides"] = True  # of "nearest" too: nothing is near to what is not a number
-        return copy
+        # of "nearest" too: nothing is near to what is not a number
+        return self.with_policy("hide" if chosen == "error" else chosen)._with(hides=True)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that `from_json` turns back into an equal alphabet."""

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from seqveil.core.bulk import NARROW, Layout, compiled, form, in_parts, ready
 from seqveil.core.kernel import Floats, Ints, grouped_sum
@@ -31,19 +31,6 @@ GONE = 1e-280  # what is less is no longer to be trusted where only floats carry
 CHUNK = 1 << 22  # numbers gathered at once
 SIDE = 8  # users who go side by side: `_products` names each of them
 CLEAR = 1e-120  # what is more hears nothing of the faint ones
-
-
-def advance(model: MarkovModel, weights: ArrayLike) -> Floats:
-    """weights · P for weights over states, (S,) or (B, S).
-
-    *Guarantee*: every sum is taken in the order of the sparse structure, never by a blocked dense product: a row's
-    result does not depend, to the last bit, on what other rows it was computed with.
-    """
-    rows = np.ascontiguousarray(np.asarray(weights, dtype=np.float64))
-    moved = model.inflow @ np.ascontiguousarray(rows.reshape(-1, model.size).T)
-    out, again = np.ascontiguousarray(moved[: model.size].T), moved[model.size :].T
-    out += again[:, model.answers] * model.anew
-    return out.reshape(rows.shape)
 
 
 def start(model: MarkovModel, users: int) -> Floats:
@@ -82,14 +69,21 @@ def predict(model: MarkovModel, posterior: Floats) -> Floats:
 
 def _onward(model: MarkovModel, states: Floats, posterior: Floats, column: Floats | Ints, marginal: Floats) -> Floats:
     """One step on from `posterior`, and from the faint ones of the `states` that it was conditioned from."""
-    ahead = advance(model, posterior)
+    ahead = model.advance(posterior)
     ahead /= total(ahead)[:, None]
-    if model.full_support:
-        return ahead
+    return ahead if model.full_support else _mended(model, ahead, states, column, marginal)
+
+
+def _mended(
+    model: MarkovModel, ahead: Floats, states: Floats, column: Floats | Ints, marginal: Floats | float
+) -> Floats:
+    """`ahead`, one step on from `states` by `column` / `marginal`, with what is faint led on by its logarithm."""
     rows = np.flatnonzero((model.barely | faint(states) | faint(ahead)) & (marginal > 0))
     if rows.size:
+        weights = np.broadcast_to(column, (len(states), model.n))[rows]
         with np.errstate(divide="ignore"):
-            logs = as_logs(states[rows]) + np.log(column[rows] / marginal[rows, None])[:, model.newest]
+            weights = np.log(weights / np.broadcast_to(marginal, len(states))[rows, None])
+        logs = as_logs(states[rows]) + weights[:, model.newest]
         ahead[rows] = _with_faint(ahead[rows], _advance_logs(model, logs))
     return ahead
 
@@ -101,12 +95,12 @@ def _with_faint(ahead: Floats, logs: Floats) -> Floats:
 
 
 def _advance_logs(model: MarkovModel, logs: Floats) -> Floats:
-    """`advance` in the log domain: (B, S) → (B, S)."""
+    """`MarkovModel.advance` in the log domain: (B, S) → (B, S)."""
     inflow = model.inflow
-    filled = np.flatnonzero(np.diff(inflow.indptr))
-    begins, counts = inflow.indptr[:-1][filled], np.diff(inflow.indptr)[filled]
+    reached, begins = model.entered
+    counts = np.diff(begins, append=inflow.nnz)
     out = np.full((len(logs), inflow.shape[0]), -np.inf)
-    step = max(1, CHUNK // max(1, inflow.nnz))
+    step = max(1, CHUNK // inflow.nnz)
     with np.errstate(divide="ignore"):
         chances = np.log(inflow.data)
         for low in range(0, len(logs), step):
@@ -114,7 +108,7 @@ def _advance_logs(model: MarkovModel, logs: Floats) -> Floats:
             most = np.maximum.reduceat(terms, begins, axis=1)
             most[np.isneginf(most)] = 0.0  # nothing comes here
             sums = np.add.reduceat(np.exp(terms - np.repeat(most, counts, axis=1)), begins, axis=1)
-            out[low : low + step, filled] = most + np.log(sums)
+            out[low : low + step, reached] = most + np.log(sums)
         return np.logaddexp(out[:, : model.size], out[:, model.size :][:, model.answers] + np.log(model.anew))
 
 
@@ -150,9 +144,7 @@ def symbols(model: MarkovModel, states: Floats) -> Floats:
 
 def possible(model: MarkovModel, states: Floats) -> NDArray[np.bool_]:
     """Which symbols the model allows next, however faint: (B, n)."""
-    if model.size == model.n:
-        return states != 0
-    return grouped_sum(np.broadcast_to(model.newest, states.shape), (states != 0).astype(np.float64), model.n) > 0
+    return symbols(model, (states != 0).astype(np.float64)) > 0
 
 
 def lost(model: MarkovModel, states: Floats, steps: int, ahead: Floats) -> NDArray[np.bool_]:
@@ -161,7 +153,7 @@ def lost(model: MarkovModel, states: Floats, steps: int, ahead: Floats) -> NDArr
         return np.zeros(len(states), bool)
     allowed = states != 0
     for _ in range(steps):
-        allowed = advance(model, allowed) > 0
+        allowed = model.advance(allowed) > 0
     return (allowed & ((ahead == 0) | ((ahead < 0) & (ahead < np.log(GONE))))).any(1)
 
 
@@ -298,14 +290,8 @@ def carry(model: MarkovModel, distributions: Floats, column: Floats) -> Floats:
 
     `column` is one for all rows (n,), or one for each (R, n).
     """
-    shown = column[..., model.newest]
-    moved: Floats = advance(model, clear(distributions) * shown)
-    rows = np.flatnonzero(model.barely | faint(distributions) | faint(moved))
-    if rows.size:
-        with np.errstate(divide="ignore"):
-            before = as_logs(distributions[rows]) + np.log(shown if shown.ndim == 1 else shown[rows])
-        moved[rows] = _with_faint(moved[rows], _advance_logs(model, before))
-    return moved
+    moved = model.advance(clear(distributions) * column[..., model.newest])
+    return _mended(model, moved, distributions, column, 1.0)
 
 
 def gathered(places: Ints, distribution: Floats, size: int) -> Floats:

@@ -96,7 +96,7 @@ class RunCounts:
             edges.append((length, run // n, *target, count / total[place]))
             backoff.append(np.divide(smoothing, total, out=np.ones(len(total)), where=total > 0))
         prior = (first + smoothing * base) / (first.sum() + smoothing)
-        return from_contexts(order, n, self.contexts, edges, prior, base, np.concatenate(backoff))
+        return from_contexts(order, n, edges, prior, base, np.concatenate(backoff))
 
     def steps(self, states: States) -> Codes:
         """Which step of the chain each run is: n + its place among the entries, or the symbol that opens a stream."""

@@ -137,8 +137,7 @@ class Cells(Symbols):
     def __init__(
         self, metres: float, bounds: tuple[float, float, float, float], on_unknown: OnUnknown = "error"
     ) -> None:
-        size = _size(metres)
-        self._adopt(size, *_laid_out(size, bounds), on_unknown)
+        self._adopt(_size(metres), *_laid_out(metres, bounds), on_unknown)
 
     @classmethod
     def from_rows(
@@ -191,13 +190,18 @@ class Cells(Symbols):
     @property
     def boxes(self) -> tuple[Floats, Floats, Floats, Floats]:
         """South, north, west and east of every cell, (n,) each; east is beyond 180 across the date line."""
-        row = np.repeat(np.arange(len(self._rows)), self._rows[:, 2])
+        row, column = self._places
         around, first, _ = self._rows[row].T
-        column = (first + np.arange(self.n) - self._offsets[row]) % around
         high, wide = 180.0 / self._around, 360.0 / around
         south = np.asarray((self._south + row) * high - 90.0, np.float64)
-        west = np.asarray(column * wide - 180.0, np.float64)
-        return south, np.asarray(south + high, np.float64), west, np.asarray(west + wide, np.float64)
+        west = (first + column) % around * wide - 180.0
+        return south, np.asarray(south + high, np.float64), west, west + wide
+
+    @property
+    def _places(self) -> tuple[Codes, Codes]:
+        """Row and column of every cell among those that are here, (n,) each."""
+        row = np.repeat(np.arange(len(self._rows)), self._rows[:, 2])
+        return row, np.arange(self.n) - self._offsets[row]
 
     def within(self, centre: tuple[float, float], metres: float) -> Codes:
         """The cells of which some part lies within so many metres of a point; none where all of the zone is outside.
@@ -207,26 +211,19 @@ class Cells(Symbols):
         most, (south, north, west, east) = metres + 1e-6, self.boxes  # no rounding may leave a cell out
         if not (to_box(centre, south, north, west, east) <= most).any():
             return np.zeros(0, np.int64)
-        row = np.repeat(np.arange(len(self._rows)), self._rows[:, 2])
+        row, column = self._places
         around, _, count = self._rows[row].T
-        column = np.arange(self.n) - self._offsets[row]
         beyond = (around + count - 1) // 2 - (count - 1)  # columns that go to the eastern end, as in `encode`
         before = around - count - beyond
         east = np.where(column == count - 1, east + beyond * (360.0 / around), east)
         west = np.where(column == 0, west - before * (360.0 / around), west)
-        alone = count == 1
-        west, east = np.where(alone, -180.0, west), np.where(alone, 180.0, east)
+        west, east = np.where(count == 1, -180.0, west), np.where(count == 1, 180.0, east)
         south, north = np.where(row == 0, -90.0, south), np.where(row == row[-1], 90.0, north)
         return np.flatnonzero(to_box(centre, south, north, west, east) <= most).astype(np.int64)
 
     def _content(self) -> dict[str, Any]:
-        return {
-            "kind": "cells",
-            "metres": self.metres,
-            "around": self._around,
-            "south": self._south,
-            "rows": self._rows.tolist(),
-        }
+        rows = self._rows.tolist()
+        return {"kind": "cells", "metres": self.metres, "around": self._around, "south": self._south, "rows": rows}
 
 
 def _laid_out(metres: float, bounds: tuple[float, float, float, float]) -> tuple[int, int, Codes]:
@@ -244,7 +241,7 @@ def _laid_out(metres: float, bounds: tuple[float, float, float, float]) -> tuple
 
 def count_cells(metres: float, bounds: tuple[float, float, float, float]) -> int:
     """How many cells of this size touch the bounds; nothing is held for each of them."""
-    return int(_laid_out(metres, bounds)[2][:, 2].sum())
+    return int(_laid_out(_size(metres), bounds)[2][:, 2].sum())
 
 
 def _size(metres: Any) -> float:

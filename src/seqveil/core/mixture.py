@@ -18,9 +18,9 @@ web site*, Data Mining and Knowledge Discovery 7, 2003.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -86,7 +86,7 @@ def fit_types(
         "note": f"{states.types} types of people, none the likeliest of fewer than {fewest}; "
         "fitted to raw data, not private",
     }
-    return MarkovModel._of(states, alphabet).with_origin(origin)
+    return MarkovModel._of(states, alphabet, origin)
 
 
 def side_by_side(name: str, answers: tuple[str, ...], of_person: Ints, parts: Sequence[MarkovModel]) -> MarkovModel:
@@ -105,7 +105,7 @@ def side_by_side(name: str, answers: tuple[str, ...], of_person: Ints, parts: Se
         "note": f"{states.types} types for {len(answers)} answers, none the likeliest of fewer than {fewest} people; "
         "fitted to raw data, not private",
     }
-    return MarkovModel._of(states, parts[0].alphabet).with_origin(origin)
+    return MarkovModel._of(states, parts[0].alphabet, origin)
 
 
 def answers_among(labels: Sequence[str], people: int, least_people: int) -> tuple[tuple[str, ...], Ints]:
@@ -122,18 +122,6 @@ def answers_among(labels: Sequence[str], people: int, least_people: int) -> tupl
             "behave; take rare answers together, or leave those people without a label"
         )
     return answers, found
-
-
-def one_answer_each(users: Iterable[Hashable], labels: Iterable[Any]) -> dict[Hashable, Any]:
-    """Each user's label from those of all rows, None where none is there; refused where somebody has two."""
-    found: dict[Hashable, Any] = {}
-    for user, label in zip(users, labels, strict=True):
-        before = found.setdefault(user, label)
-        if before is None:
-            found[user] = label
-        elif label is not None and label != before:
-            raise DataError("somebody has two answers to the trait; a trait never changes, so give each user one label")
-    return found
 
 
 class Types(NamedTuple):

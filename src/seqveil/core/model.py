@@ -14,7 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,15 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from seqveil.core import filtering
 from seqveil.core.alphabet import Codes, Floats, Symbols, from_json, symbols_of
 from seqveil.core.errors import InputError, ModelError
-from seqveil.core.states import (
-    States,
-    Trait,
-    answered,
-    checked_distribution,
-    from_arrays,
-    mixture,
-    named_labels,
-)
+from seqveil.core.states import States, Trait, from_arrays
 
 # Pseudo-events of a context, spread as all events are: without any, what nobody did would count as impossible, and an
 # account would take nobody to ever do it. More predicts rare events better and makes releases err more.
@@ -124,7 +116,7 @@ class MarkovModel(States):
         Pr(x_1..x_T) = prior(x_1..x_m) · Π_{k>m} transitions(x_k | x_{k-m}..x_{k-1})
 
     Inside, the model is a sparse chain on states (`core.states`), the contexts of the last 1..m symbols. A mixture of
-    chains (`fit(…, types=16)`, `mixture`) has such states for each type; its types may answer a question about the
+    chains (`fit(…, types=16)`) has such states for each type; its types may answer a question about the
     person, the `trait`, and people then never change to a type of another answer.
 
     Parameters: `prior` is (n,) for order 1; for order m the joint distribution of the first m symbols, (n,)*m or
@@ -140,6 +132,7 @@ class MarkovModel(States):
     array([0.9, 0.1])
     """
 
+    states: States  # the arrays alone
     size: int  # how many states there are
     alphabet: Symbols
     prior: Floats  # of the first symbol, (n,)
@@ -154,16 +147,19 @@ class MarkovModel(States):
         self._adopt(states, symbols_of(range(states.n) if alphabet is None else alphabet))
 
     @classmethod
-    def _of(cls, states: States, alphabet: Symbols) -> MarkovModel:
+    def _of(
+        cls, states: States, alphabet: Symbols, origin: Mapping[str, Any] | None = None, reading: Reading | None = None
+    ) -> MarkovModel:
         model = object.__new__(cls)
         model._adopt(states, alphabet)
+        model.origin, model.reading = origin and json.loads(json.dumps(dict(origin), allow_nan=False)), reading
         return model
 
     def _adopt(self, states: States, alphabet: Symbols) -> None:
         if alphabet.n != states.n:
             raise ModelError(f"the alphabet has {alphabet.n} symbols but the model {states.n}; they must agree")
-        vars(self).update({each.name: getattr(states, each.name) for each in fields(States)})
-        self.alphabet, self.size, self.answers = alphabet, len(self.newest), _answers(states)
+        vars(self).update(vars(states))
+        self.states, self.alphabet, self.size, self.answers = states, alphabet, len(self.newest), _answers(states)
         self.prior = np.asarray(np.bincount(self.newest, self.initial, minlength=self.n), np.float64)
         for array in (self.prior, self.answers, *self._arrays().values()):
             array.flags.writeable = False
@@ -212,48 +208,6 @@ class MarkovModel(States):
         how: dict[str, Any] = {"types": types, "trait": trait, "switch": switch, "least_people": least_people}
         return fit_codes(users, codes, found, order=order, smoothing=smoothing, seed=seed, **how)
 
-    @classmethod
-    def mixture(
-        cls,
-        models: Sequence[MarkovModel],
-        weights: ArrayLike,
-        switch: float = 0.0,
-        trait: tuple[str, Sequence[str]] | None = None,
-    ) -> MarkovModel:
-        """People of several types, each with a chain that is known: type k is drawn with probability weights[k].
-
-        The chains are all of one order over one alphabet. `switch` is the chance a step that the stream goes on as
-        somebody else; `trait` a question about people, by name, and the answer of each type.
-
-        >>> calm, lively = (MarkovModel([0.5, 0.5], [[s, 1 - s], [1 - s, s]]) for s in (0.9, 0.2))
-        >>> both = MarkovModel.mixture([calm, lively], [0.5, 0.5])
-        >>> both, round(both.log_likelihood([0, 0, 0]), 3)  # log of 0.5 · (0.9² + 0.2²) / 2
-        (MarkovModel(2 types, order=1, 2 symbols, 8 transitions), -1.549)
-        """
-        if not models or any(each.types != 1 for each in models) or len({each.order for each in models}) != 1:
-            raise ModelError("a mixture needs one or more chains of the same order, none of them a mixture itself")
-        if len({each.alphabet.fingerprint() for each in models}) != 1:
-            raise ModelError("the chains of a mixture must have one alphabet; fit them with alphabet=")
-        if not 0 <= switch < 1:
-            raise ModelError(f"switch must be a probability a step, at least 0 and below 1; got {switch}")
-        shares = checked_distribution(weights, "weights", len(models))
-        blocks = [each.states for each in models]
-        if trait is None:
-            return cls._of(mixture(blocks, shares, switch), models[0].alphabet)
-        name, labels = named_labels(trait)
-        own, answers = np.array(labels), tuple(sorted(set(labels)))
-        kinds = [np.flatnonzero(own == answer) for answer in answers]
-        if "" in answers or own.size != shares.size or min(shares[some].sum() for some in kinds) <= 0:
-            raise ModelError("a trait needs an answer for each of the types, and none whose types have no weight")
-        priors = np.array([shares[some].sum() for some in kinds])
-        parts = [mixture([blocks[k] for k in some], shares[some] / shares[some].sum(), switch) for some in kinds]
-        return cls._of(answered(name, answers, parts, priors), models[0].alphabet)
-
-    @property
-    def states(self) -> States:
-        """The model's arrays."""
-        return States(**{each.name: getattr(self, each.name) for each in fields(States)})
-
     @property
     def transitions(self) -> int:
         """How many steps of the chain have a probability of their own: the size of the model."""
@@ -261,16 +215,11 @@ class MarkovModel(States):
 
     def with_origin(self, origin: Mapping[str, Any]) -> MarkovModel:
         """The same model with a public record of how it was made; file and fingerprint cover it."""
-        return self._with(origin=json.loads(json.dumps(origin, allow_nan=False)))
+        return self._of(self.states, self.alphabet, origin, self.reading)
 
     def with_reading(self, reading: Reading) -> MarkovModel:
         """The same model with the columns that later files are read by; the fingerprint does not cover them."""
-        return self._with(reading=reading)
-
-    def _with(self, **facts: Any) -> MarkovModel:
-        copy = object.__new__(type(self))
-        vars(copy).update({name: value for name, value in vars(self).items() if name != "fingerprint"}, **facts)
-        return copy
+        return self._of(self.states, self.alphabet, self.origin, reading)
 
     @cached_property
     def inflow(self) -> Any:
@@ -280,6 +229,12 @@ class MarkovModel(States):
 
         own = self.answers == np.arange(self.restart_rows)[:, None]
         return sparse.vstack([self.chain.T, sparse.csr_array(np.where(own, self.backoff, 0.0))], format="csr")
+
+    @cached_property
+    def entered(self) -> tuple[Codes, Codes]:
+        """The rows of `inflow` that anything leads to, and where the entries of each begin."""
+        reached = np.flatnonzero(np.diff(self.inflow.indptr))
+        return reached, self.inflow.indptr[reached]
 
     @cached_property
     def restart_rows(self) -> int:
@@ -299,8 +254,16 @@ class MarkovModel(States):
         return np.array(self.newest), pointers, sources, self.inflow.data, self.anew, np.array(self.answers)
 
     def advance(self, weights: ArrayLike) -> Floats:
-        """weights · P for weights over states, (S,) or (B, S)."""
-        return filtering.advance(self, weights)
+        """weights · P for weights over states, (S,) or (B, S).
+
+        *Guarantee*: every sum is taken in the order of the sparse structure, never by a blocked dense product: a row's
+        result does not depend, to the last bit, on what other rows it was computed with.
+        """
+        rows = np.asarray(weights, np.float64)
+        moved = self.inflow @ np.ascontiguousarray(rows.reshape(-1, self.size).T)
+        out, again = np.ascontiguousarray(moved[: self.size].T), moved[self.size :].T
+        out += again[:, self.answers] * self.anew
+        return out.reshape(rows.shape)
 
     @cached_property
     def anew(self) -> Floats:
@@ -314,34 +277,20 @@ class MarkovModel(States):
         again = self.backoff[self.backoff > 0].min(initial=1.0) * self.base[self.base > 0].min(initial=1.0)
         return bool(min(direct, float(again)) < _LEAST)
 
-    @cached_property
-    def _sources(self) -> tuple[Codes, Codes, Codes, Codes, Codes]:
-        """Support by target: sources, where each target's begin, targets, back-off sources and targets."""
-        by_target = self.chain.T.tocsr()
-        counts = np.diff(by_target.indptr)
-        targets = np.flatnonzero(counts)
-        restart = self.base_state[self.base > 0]
-        return by_target.indices, by_target.indptr[:-1][targets], targets, np.flatnonzero(self.backoff), restart
-
-    def spread(self, values: ArrayLike, largest: bool) -> Floats:
-        """The largest (smallest) value among the states that can lead to each state, for values (S,) or (B, S).
+    def spread(self, values: Floats, largest: bool) -> Floats:
+        """The largest (smallest) value among the states that can lead to each state: (B, S) → (B, S).
 
         out[s'] = max (min) over s with P(s'|s) > 0 of values[s]; -inf (+inf) where nothing leads to s'. O(nnz).
         """
         pick, nothing = (np.maximum, -np.inf) if largest else (np.minimum, np.inf)
-        rows = np.asarray(values, dtype=np.float64)
-        flat = rows.reshape(-1, self.size)
-        out = np.full(flat.shape, nothing)
-        sources, begins, targets, restarting, restart = self._sources
-        for answer in np.unique(self.answers[restarting]).tolist():
-            best = pick.reduce(flat[:, restarting[self.answers[restarting] == answer]], axis=1)
-            out[:, restart[self.answers[restart] == answer]] = best[:, None]
-        step = max(1, _CHUNK // max(1, len(sources)))
-        for low in range(0, len(flat) if len(targets) else 0, step):
+        sources, reached, begins = self.inflow.indices, *self.entered
+        found = np.full((len(values), self.inflow.shape[0]), nothing)
+        step = max(1, _CHUNK // len(sources))
+        for low in range(0, len(values), step):
             part = slice(low, low + step)
-            found = pick.reduceat(flat[part, sources], begins, axis=1)
-            out[part, targets] = pick(out[part, targets], found)
-        return out.reshape(rows.shape)
+            found[part, reached] = pick.reduceat(values[part, sources], begins, axis=1)
+        again = np.where(self.anew > 0, found[:, self.size :][:, self.answers], nothing)
+        return pick(found[:, : self.size], again)
 
     @cached_property
     def full_support(self) -> bool:
@@ -491,9 +440,8 @@ class MarkovModel(States):
         numbers: dict[str, Any] = {name: int(header[name]) for name in ("order", "n", "types")}
         states = States(**numbers, chain=chain, trait=saved, **{name: file[name] for name in _ARRAYS})
         validate(states)
-        model = cls._of(states, from_json(header["alphabet"]))
-        model = model.with_origin(header["origin"]) if isinstance(header.get("origin"), dict) else model
-        return model.with_reading(Reading(**header["reading"])) if "reading" in header else model
+        reading = Reading(**header["reading"]) if "reading" in header else None
+        return cls._of(states, from_json(header["alphabet"]), header.get("origin"), reading)
 
     def __repr__(self) -> str:
         types = f"{self.types} types, " if self.types > 1 else ""

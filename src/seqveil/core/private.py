@@ -17,7 +17,7 @@ from seqveil.core.alphabet import Alphabet, Symbols
 from seqveil.core.bulk import places_within
 from seqveil.core.errors import InputError, whole_number
 from seqveil.core.kernel import Ints
-from seqveil.core.model import MarkovModel, validate
+from seqveil.core.model import MarkovModel
 from seqveil.core.randomness import BITS, Randomness
 from seqveil.core.states import States
 
@@ -100,7 +100,7 @@ class BoundedCounts:
             "users": users,
             "events": users + max(0, int(moves.sum())),
         }
-        return MarkovModel._of(_chain(starts, moves, scale), alphabet or Alphabet(range(n))).with_origin(origin)
+        return MarkovModel._of(_chain(starts, moves, scale), alphabet or Alphabet(range(n)), origin)
 
 
 def _chain(starts: Ints, moves: Ints, scale: float) -> States:
@@ -120,9 +120,7 @@ def _chain(starts: Ints, moves: Ints, scale: float) -> States:
     first = np.where(starts >= CUT * scale, starts, 0).astype(np.float64)  # by the same rule
     others = max(float(starts.sum() - first.sum()), scale)
     first = (first + others * base) / (first.sum() + others)
-    states = States(1, n, first, chain, (1 - stay) * rest / total, base, *2 * (np.arange(n),))
-    validate(states)
-    return states
+    return States(1, n, first, chain, (1 - stay) * rest / total, base, *2 * (np.arange(n),))
 
 
 def exact_laplace(rate: tuple[int, int], count: int, randomness: Randomness) -> Ints:
@@ -145,7 +143,7 @@ def exact_laplace(rate: tuple[int, int], count: int, randomness: Randomness) -> 
     found: list[Ints] = []
     missing = count
     while missing:
-        share = uniform(np.full(2 * missing + 16, t, np.int64), randomness)
+        share = uniform(t, 2 * missing + 16, randomness)
         share = share[_decays(share, t, randomness)]
         size = (share + t * _run(share.size, randomness)) // s
         negative = (randomness.draw(size.size) & 1).astype(bool)
@@ -156,15 +154,12 @@ def exact_laplace(rate: tuple[int, int], count: int, randomness: Randomness) -> 
     return np.concatenate(found) if found else np.zeros(0, np.int64)
 
 
-def uniform(bounds: Ints, randomness: Randomness) -> Ints:
-    """An integer uniform on 0..bound-1 for each bound (1..2**62): draws beyond the last whole multiple are redone."""
-    limits = (1 << BITS) // bounds * bounds
-    drawn = randomness.draw(bounds.size)
-    beyond = np.flatnonzero(drawn >= limits)
-    while beyond.size:
+def uniform(bound: int, count: int, randomness: Randomness) -> Ints:
+    """`count` integers uniform on 0..bound-1 (1..2**62): draws beyond the last whole multiple are redone."""
+    drawn = randomness.draw(count)
+    while (beyond := np.flatnonzero(drawn >= (1 << BITS) // bound * bound)).size:
         drawn[beyond] = randomness.draw(beyond.size)
-        beyond = beyond[drawn[beyond] >= limits[beyond]]
-    return drawn % bounds
+    return drawn % bound
 
 
 def _decays(numerators: Ints, denominator: int, randomness: Randomness) -> NDArray[np.bool_]:
@@ -172,8 +167,7 @@ def _decays(numerators: Ints, denominator: int, randomness: Randomness) -> NDArr
     even = np.ones(numerators.size, bool)
     alive, turn = np.arange(numerators.size), 1
     while alive.size:
-        bounds = np.full(alive.size, denominator * turn, np.int64)
-        alive = alive[uniform(bounds, randomness) < numerators[alive]]
+        alive = alive[uniform(denominator * turn, alive.size, randomness) < numerators[alive]]
         even[alive] = ~even[alive]
         turn += 1
     return even

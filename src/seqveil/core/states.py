@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from seqveil.core.alphabet import Codes, Floats
 from seqveil.core.bulk import row_entries
@@ -59,20 +58,26 @@ class States:
     trait: Trait | None = None
 
 
+def label_of(given: object) -> str:
+    """A label as text, "" where it is missing: None, not a number, or pandas' NA."""
+    text = "" if given is None else str(given).strip()
+    return "" if text.lower() in ("nan", "<na>") else text
+
+
 def named_labels(trait: Any) -> tuple[str, list[str]]:
-    """The name of a trait and its labels as texts, "" where one is missing: None, not a number, or pandas' NA.
+    """The name of a trait, and its labels by `label_of`.
 
     >>> named_labels(("heating", ["gas", None, "electric"]))
     ('heating', ['gas', '', 'electric'])
     """
     try:
         name, labels = trait
-        texts = ["" if label is None else str(label).strip() for label in labels]
+        texts = list(map(label_of, labels))
     except (TypeError, ValueError):
         name, texts = None, []
     if not isinstance(name, str) or not name.strip():
         raise ModelError("expected a trait as its name and the labels, as in trait=('heating', ['gas', 'electric', …])")
-    return name, ["" if text.lower() in ("nan", "<na>") else text for text in texts]
+    return name, texts
 
 
 def checked_order(order: int, n: int) -> int:
@@ -83,18 +88,17 @@ def checked_order(order: int, n: int) -> int:
     return int(order)
 
 
-def checked_distribution(values: ArrayLike, name: str, size: int) -> Floats:
-    """`values` as a probability distribution over `size` things, renormalised."""
-    distribution = _float_array(values, name).ravel()
-    if distribution.size != size:
-        raise ModelError(f"{name} must hold {size} probabilities; got {distribution.size}")
-    if not np.isfinite(distribution).all() or (distribution < 0).any():
-        place = int((~(np.isfinite(distribution) & (distribution >= 0))).argmax())
-        raise ModelError(f"{name} must be finite and not negative; entry {place} is not")
-    total = float(distribution.sum())
+def _checked_prior(prior: Floats, size: int) -> Floats:
+    """The prior as a flat probability distribution, renormalised."""
+    if prior.size != size:
+        raise ModelError(f"prior must hold {size} probabilities; got {prior.size}")
+    wrong = ~(np.isfinite(prior) & (prior >= 0)).ravel()
+    if wrong.any():
+        raise ModelError(f"prior must be finite and not negative; entry {int(wrong.argmax())} is not")
+    total = float(prior.ravel().sum())
     if abs(total - 1) > ROW_TOLERANCE:
-        raise ModelError(f"{name} must sum to one; it sums to {total:.9g}, divide by that to normalise")
-    return distribution / total
+        raise ModelError(f"prior must sum to one; it sums to {total:.9g}, divide by that to normalise")
+    return prior.ravel() / total
 
 
 def _float_array(values: Any, name: str) -> Floats:
@@ -142,7 +146,7 @@ def from_arrays(prior: Any, transitions: Any, order: int) -> States:
     n = rows.shape[1]
     order = checked_order(order, n)
     prior = _float_array(prior, "prior")
-    first = checked_distribution(prior, "prior", n if prior.size == n else n**order)
+    first = _checked_prior(prior, n if prior.size == n else n**order)
     if order == 1:
         return States(1, n, first, rows, np.zeros(n), first, np.arange(n), np.arange(n))
     prior, opening = _opening(first, rows, n, order)
@@ -151,12 +155,9 @@ def from_arrays(prior: Any, transitions: Any, order: int) -> States:
         _, target, _ = _successors(rows, fresh, n, order)
         fresh = np.setdiff1d(target, full)
         full = np.union1d(full, fresh)
-    contexts: dict[int, Codes] = {1: np.arange(n)}
-    for _, _, length, target, _ in opening:
-        contexts[length] = target if length < order else full
     source, target, weight = _successors(rows, full, n, order)
     edges = [*opening, (order, full[source], order, target, weight)]
-    return from_contexts(order, n, contexts, edges, prior, prior)
+    return from_contexts(order, n, edges, prior, prior)
 
 
 Edges = list[tuple[int, Codes, int, Codes, Floats]]  # from a context (length, number) to another, with probabilities
@@ -190,20 +191,17 @@ def _successors(rows: Any, contexts: Codes, n: int, order: int) -> tuple[Codes, 
 
 
 def from_contexts(
-    order: int,
-    n: int,
-    contexts: dict[int, Codes],
-    edges: Edges,
-    prior: Floats,
-    base: Floats,
-    backoff: Floats | None = None,
+    order: int, n: int, edges: Edges, prior: Floats, base: Floats, backoff: Floats | None = None
 ) -> States:
-    """States numbered by length, then by context; `edges` hold (length, context) pairs and a probability.
+    """States numbered by length, then by context: all symbols, and whatever the `edges` lead to.
 
     Without `backoff`, contexts that have no edge restart from `base`, and all others are complete.
     """
     from scipy import sparse
 
+    contexts = {1: np.arange(n)}
+    for length in sorted({after for _, _, after, _, _ in edges} - {1}):
+        contexts[length] = np.unique(np.concatenate([target for _, _, after, target, _ in edges if after == length]))
     start = dict(zip(contexts, np.cumsum([0, *map(len, contexts.values())]).tolist(), strict=False))
     size = sum(map(len, contexts.values()))
     source = np.concatenate([start[a] + np.searchsorted(contexts[a], c) for a, c, _, _, _ in edges])
@@ -224,15 +222,12 @@ def mixture(blocks: list[States], weights: Floats, switch: float) -> States:
     With probability `switch` a step, and wherever a block backs off, the stream goes on as somebody else: type and
     symbol are drawn anew from the base distributions of the blocks. P is thus block-diagonal plus a term of rank one.
     """
-    base = [weight * block.base for block, weight in zip(blocks, weights.tolist(), strict=True)]
-    total = sum(each.sum() for each in base)
-    changing = [
-        replace(
-            block, chain=(1 - switch) * block.chain, backoff=(1 - switch) * block.backoff + switch, base=own / total
-        )
-        for block, own in zip(blocks, base, strict=True)
-    ]
-    return _side_by_side(changing, weights, None)
+    people = _side_by_side(blocks, weights, None)
+    base = weights[:, None] * people.base.reshape(len(blocks), -1)
+    backoff = (1 - switch) * people.backoff + switch
+    return replace(
+        people, chain=(1 - switch) * people.chain, backoff=backoff, base=base.ravel() / sum(base.sum(1).tolist())
+    )
 
 
 def answered(name: str, answers: tuple[str, ...], blocks: list[States], shares: Floats) -> States:

@@ -124,7 +124,7 @@ class Session:
                 self._paths.append(None if made is None else made.path)
             released = [] if made is None else [code for code in made.codes.tolist() if code >= 0]
             self._released += len(released)
-        return list(map(self.setting.model.alphabet.decode_one, released)) or None
+        return self.setting.model.alphabet.decode(released) or None
 
     @property
     def account(self) -> Account:

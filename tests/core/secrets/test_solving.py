@@ -10,6 +10,7 @@ import pytest
 from scipy.optimize import linprog
 
 from reference.guarding import Guarded, bounds_of, box_rows, excess, least_cost, random_box, random_promise
+from reference.mixtures import mixture
 from seqveil import MarkovModel, secrets
 from seqveil.core import programs
 from seqveil.core.alphabet import WITHHELD
@@ -224,7 +225,7 @@ def test_a_program_that_does_not_end_is_given_up_and_the_secret_is_kept(monkeypa
     rng = np.random.default_rng(0)
     chains = [MarkovModel(rng.dirichlet(np.full(12, 0.5)), 0.6 * np.eye(12) + 0.4 * rng.dirichlet(np.full(12, 0.2), 12))
               for _ in range(12)]  # fmt: skip
-    model = MarkovModel.mixture(chains, rng.dirichlet(np.ones(12)))
+    model = mixture(chains, rng.dirichlet(np.ones(12)))
     setting = Policy(secrets=[secrets.ever(0, window=20, epsilon=0.5)], side_information=0).on(model)
     streams = CodeStreams(setting, randomness=SeededRandomness(0))
     for codes in model.sample(12, 4, seed=0).T:

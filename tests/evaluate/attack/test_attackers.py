@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 import seqveil as sv
+from reference.mixtures import mixture
 from reference.streams import likelihood
 from seqveil.evaluate.attack.attackers import posteriors
 from seqveil.evaluate.attack.features import Windows
@@ -18,7 +19,7 @@ from seqveil.receiver.evidence import Evidence
 NAMES = ["a", "b", "c"]
 TURNS = sv.MarkovModel([0.5, 0.5, 0.0], [[0.1, 0.899, 0.001], [0.899, 0.1, 0.001], [0.5, 0.499, 0.001]], alphabet=NAMES)
 STAYS = sv.MarkovModel([0.5, 0.5, 0.0], [[0.8, 0.08, 0.12], [0.08, 0.8, 0.12], [0.4, 0.4, 0.2]], alphabet=NAMES)
-TYPES = sv.MarkovModel.mixture([TURNS, STAYS], [0.4, 0.6], 0.1)
+TYPES = mixture([TURNS, STAYS], [0.4, 0.6], 0.1)
 
 
 @pytest.mark.parametrize("cases", [1, 2])  # what releases follow beside the symbol

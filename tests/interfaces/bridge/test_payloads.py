@@ -137,7 +137,7 @@ def test_a_location_of_owntracks():
     assert reason(payloads, {"_type": "location", "lat": 49.05, "lon": 8.15}) == "time"
     assert reason(payloads, sent | {"tst": time.time() + 10**6}) == "time"
     disclosed = json.loads(payloads.write(4, 3, 1.0, PayloadEvent("joanne", None, 0, stamp=NOW + 0.5)))
-    assert (disclosed.pop("lat"), disclosed.pop("lon")) == cells.decode_one(3)
+    assert (disclosed.pop("lat"), disclosed.pop("lon")) == cells.decode([3])[0]
     assert disclosed.pop("acc") == 7072  # half the diagonal of a cell of 10 by 10 km
     assert disclosed == {"_type": "location", "tid": "ne", "tst": NOW, "seqveil": {"seq": 4, "epsilon": 1.0}}
     assert json.loads(payloads.write(4, UNKNOWN, 0.0, ANN))["_type"] == "nothing"

@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 
 import seqveil as sv
+from reference.mixtures import mixture
 from seqveil.core.alphabet import Grid
 from seqveil.core.errors import InputError
 from seqveil.core.times import Slots
@@ -26,7 +27,7 @@ NAMES = ["home", "clinic", "health", "travel"]
 ROWS = np.array([[0.5, 0.2, 0.2, 0.1], [0.3, 0.4, 0.1, 0.2], [0.4, 0.1, 0.3, 0.2], [0.4, 0.2, 0.2, 0.2]])
 SLOTTED = sv.Alphabet(NAMES).with_slots(Slots(7200, empty="hold"))
 KINDS_OF_HOMES = [sv.MarkovModel([0.25] * 4, rows, alphabet=SLOTTED) for rows in (ROWS, ROWS[::-1])]
-MODEL = sv.MarkovModel.mixture(KINDS_OF_HOMES, [0.5, 0.5], trait=("heating", ["gas", "electric"]))
+MODEL = mixture(KINDS_OF_HOMES, [0.5, 0.5], trait=("heating", ["gas", "electric"]))
 GRID = sv.MarkovModel([0.25] * 4, ROWS, alphabet=Grid.regular(4, 1, bounds=(0, 4, 0, 2)))
 
 

@@ -135,7 +135,7 @@ def test_live_interfaces_use_the_same_places():
     cells = fit_file(walks(), cell_metres=1000, smoothing=1).model
     wording = Wording(cells.alphabet)
     code = int(wording.encode([[52.52, 13.4]])[0])
-    assert wording.shown[code] == list(cells.alphabet.decode_one(code))
+    assert wording.shown[code] == list(cells.alphabet.decode([code])[0])
     location = json.dumps({"_type": "location", "lat": 52.52, "lon": 13.4, "tst": 1_700_000_000}).encode()
     payloads = Payloads(
         sv.Policy(epsilon=1.0, mechanism="balanced", distortion="metres").on(cells), form=Form.parse("owntracks")

@@ -14,6 +14,7 @@ from pyspark import cloudpickle  # noqa: E402
 from pyspark.sql.streaming.tws_tester import TwsTester  # noqa: E402
 
 from reference import streams as ref  # noqa: E402
+from reference.mixtures import mixture  # noqa: E402
 from seqveil.core.alphabet import Alphabet, Bins, Grid  # noqa: E402
 from seqveil.core.errors import InputError  # noqa: E402
 from seqveil.core.model import MarkovModel  # noqa: E402
@@ -30,7 +31,7 @@ FULL = MarkovModel([0.5, 0.3, 0.2], [[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.3
 SPARSE = MarkovModel([0.5, 0.3, 0.2], [[0.7, 0.3, 0.0], [0.0, 0.6, 0.4], [0.5, 0.0, 0.5]])
 CALM = MarkovModel([0.4, 0.3, 0.3], [[0.9, 0.05, 0.05], [0.05, 0.9, 0.05], [0.05, 0.05, 0.9]])
 PAIRS = MarkovModel.fit([[0, 1, 2, 1, 0, 0, 1], [2, 2, 1, 0, 1, 1]], order=2, alphabet=range(3), smoothing=0.5)
-KINDS = MarkovModel.mixture([FULL, CALM], [0.5, 0.5], trait=("kind", ["calm", "lively"]))
+KINDS = mixture([FULL, CALM], [0.5, 0.5], trait=("kind", ["calm", "lively"]))
 SETTINGS = {
     "plain": Policy(epsilon=1.0, mechanism="optimal").on(FULL),
     "sparse": Policy(epsilon=0.8, budget=Budget(total=3.0, when_spent="stop"), mechanism="balanced").on(SPARSE),

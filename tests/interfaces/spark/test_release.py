@@ -135,7 +135,7 @@ def test_accounts_of_declared_secrets(spark, run, tmp_path):
     frame, model = sparks.events(200, 5, seed=4), sparks.model()
     sparks.write(frame, tmp_path / "in", 2)
     model.save(tmp_path / "m")
-    policy = Policy(secrets=secrets.ever(model.alphabet.decode_one(0), epsilon=0.7, window=10))
+    policy = Policy(secrets=secrets.ever(model.alphabet.decode([0])[0], epsilon=0.7, window=10))
     policy.save(tmp_path / "policy.toml")
     (tmp_path / "key").write_bytes(KEY)
     (tmp_path / "key").chmod(0o600)

@@ -56,7 +56,7 @@ def test_a_picture_is_what_a_session_releases_and_its_account(name, given):
     raw, size = alphabet.decode(source.streams[1][:30]), policy.batch
     parts = [raw[at : at + size] for at in range(0, len(raw) - size + 1, size)]
     released = [session.release(x) for x in raw] if size == 1 else [y for x in parts for y in session.release_batch(x)]
-    assert [None if code < 0 else alphabet.decode_one(code) for code in shown["series"]["released"]] == released
+    assert [None if code < 0 else alphabet.decode([code])[0] for code in shown["series"]["released"]] == released
     account, figures = session.account, shown["figures"]
     for figure, value in (("leakage", account.leakage), ("composition", account.epsilon_spent)):
         assert figures[figure] == (pytest.approx(value, rel=1e-5) if math.isfinite(value) else None)

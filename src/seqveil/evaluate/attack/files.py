@@ -164,7 +164,7 @@ def read_people(
 def _answers(released: Rows, truth: Rows, reading: Reading, name: str) -> list[str | None]:
     """The label of each person, from a column of the raw file; people as the released file has them."""
     try:
-        found = {str(user): label for user, label in answers_of(truth, reading, name).items()}
+        found = answers_of(truth, reading, name)
     except InputError as error:
         raise InputError(f"an attack on a trait needs its column in the raw file; {error}") from None
     kind: ValueType = "number" if len(reading.value_columns) == 2 else "text"

@@ -179,8 +179,7 @@ def fitting_size(bounds: tuple[float, float, float, float], most: int) -> float:
 
 def cells_over(metres: float, bounds: tuple[float, float, float, float]) -> Cells:
     """Cells of this size that touch the bounds; where they are too many, one line says which size fits."""
-    sensible = isinstance(metres, int | float) and math.isfinite(metres) and metres >= LEAST
-    found = count_cells(metres, bounds) if sensible else 0
+    found = count_cells(metres, bounds)
     if found > MOST_CELLS:
         raise InputError(
             f"cells of {metres:g} m would be {found:,} over the bulk of the data, more than {MOST_CELLS:,}; take "

@@ -13,14 +13,14 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 
 from seqveil.core.alphabet import MISSING, Alphabet, OnMissing, OnUnknown, Symbols
-from seqveil.core.errors import InputError, option
+from seqveil.core.errors import DataError, InputError, option
 from seqveil.core.fitting import fit_codes
 from seqveil.core.geography import Cells
 from seqveil.core.kernel import Ints
-from seqveil.core.mixture import one_answer_each
 from seqveil.core.model import SMOOTHING, MarkovModel, Reading
 from seqveil.core.private import CONTRIBUTION, BoundedCounts
 from seqveil.core.randomness import randomness
+from seqveil.core.states import label_of
 from seqveil.core.times import NOTHING, Slots
 from seqveil.core.words import Line, Result, count, plain
 from seqveil.interfaces.choosing import Choice, CodedEvents, Context, choose
@@ -300,7 +300,7 @@ def fit_table(
     coded, labels = CodedEvents.of(who, found.codes), list[str | None]()
     if trait is not None:
         answers = answers_of(data, found.events.reading, trait, words.get("format"))
-        labels = [answers.get(name) for name in sorted(people, key=str)]
+        labels = [answers.get(name) for name in sorted(map(str, people))]
         coded = replace(coded, trait=trait, labels=labels)
     if context is not None and (coded.enough or (trait is None and context == "auto")):
         choice = choose(coded, found.alphabet, context, **how)
@@ -323,18 +323,17 @@ def fit_table(
     )
 
 
-def answers_of(data: Any, reading: Reading, column: str, format: str | None = None) -> dict[Any, str | None]:
-    """Each user's label in a column of a file, None where there is none; somebody with two labels is refused."""
+def answers_of(data: Any, reading: Reading, column: str, format: str | None = None) -> dict[str, str]:
+    """Each user's label in a column of a file, where there is one; somebody with two labels is refused."""
     if isinstance(data, str) and data == "-":
         raise InputError("a trait is read from a column of a file, beside the values; got a pipe, name the file")
     events = read_events(as_polars(data), reading.but(value=column), "text", format=format, holes="empty")
-    labels = [_label(text) for text in events.frame["value"].to_list()]
-    return one_answer_each(events.users.to_list(), labels)
-
-
-def _label(text: str | None) -> str | None:
-    """A label without the spaces around it; none where a file says so, also as not a number."""
-    return None if text is None or text.strip().lower() in ("", "nan") else text.strip()
+    found: dict[str, str] = {}
+    for user, given in zip(events.users.to_list(), events.frame["value"].to_list(), strict=True):
+        label = label_of(given)
+        if label and found.setdefault(str(user), label) != label:
+            raise DataError("somebody has two answers to the trait; a trait never changes, so give each user one label")
+    return found
 
 
 def _check_private(

@@ -158,13 +158,12 @@ def _questions(found: Inspection) -> list[str]:
 
 def _options(found: Inspection, events: Events) -> dict[str, Any]:
     """How `fit` is to read this file, by the names that it has for it, where that is not what it does anyway."""
-    names, usual, series = events.reading, Reading(), events.values
-    given = {"user": names.user, "value": names.value, "time": names.time}
-    options: dict[str, Any] = {role: name for role, name in given.items() if name != getattr(usual, role)}
+    usual, series = Reading().to_dict(), events.values
+    options: dict[str, Any] = {role: name for role, name in events.reading.to_dict().items() if name != usual[role]}
     cut = found.numbers and (isinstance(series, np.ndarray) or found.values > MOST_NUMBERS)
     if events.taken.missing:
         options["missing"] = "hold" if cut else "symbol"
-    if coordinates_in(names.value_columns) == names.value_columns:
+    if coordinates_in(events.reading.value_columns) == events.reading.value_columns:
         good = np.asarray(series)[geography.possible(np.asarray(series))]
         options["cell_metres"] = fitting_size(around(good), CELLS) if len(good) else 500.0
     elif isinstance(series, np.ndarray):

@@ -132,8 +132,7 @@ def loaded(upload: Upload, chosen: UploadChoice, name: str) -> StudioSource:
     labels, trait = np.full(names.size, None, object), None
     if chosen.trait:
         answers = answers_of(upload.table, found.events.reading, chosen.trait)
-        own = {str(user): label for user, label in answers.items()}
-        labels = np.array([own.get(person) for person in names], object)
+        labels = np.array([answers.get(person) for person in names], object)
         trait = chosen.trait, labels[fitted].tolist()
     rows = fitted[who]
     people = np.unique(who[rows], return_inverse=True)[1]
