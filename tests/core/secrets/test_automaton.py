@@ -34,7 +34,7 @@ def over(secret: secrets.Secret, n: int = 3) -> automaton.Automaton:
 
 def of_pattern(text: str) -> automaton.Automaton:
     tree = automaton.parsed(text)
-    return automaton.recognised(tree, {name: LETTERS.index(name) for name in automaton.names(tree)}, 3)
+    return automaton.recognised([(tree, {name: LETTERS.index(name) for name in automaton.names(tree)})], 3)
 
 
 def test_kinds_of_automata_mean_what_they_say():
