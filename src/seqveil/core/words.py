@@ -191,8 +191,6 @@ def about(secret: Secret) -> str:
 
 
 def _list(values: tuple[Any, ...]) -> str:
-    if len(values) == 1 and isinstance(values[0], tuple) and not any(isinstance(v, float) for v in values[0]):
-        values = values[0]
     shown = [str(value) for value in values[:_NAMED]]
     if len(values) > _NAMED:
         return f"{', '.join(shown)} or one of {len(values) - _NAMED} others"
@@ -408,21 +406,12 @@ class Result:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return html_page(type(self).__name__, self.lines(), self.tables())
-
-
-def html_page(title: str, lines: Sequence[Line], tables: Sequence[ResultTable] = ()) -> str:
-    """What an object says, for a notebook: a row for each line, and tables after them; all text is escaped.
-
-    >>> "<td" in html_page("Release", [("released", "3 of 3 events")]), "<b>" in html_page("<b>", [])
-    (True, False)
-    """
-    left = 'style="padding:2px 8px;text-align:left"'
-    row = f'<tr><th scope="row" {left}>{{}}</th><td {left}>{{}}</td></tr>'
-    rows = "".join(row.format(escape(name), escape(text)) for name, text in lines)
-    below = "".join(f"<pre>{escape(str(table))}</pre>" for table in tables)
-    said = f"<p><strong>{escape(title)}</strong></p><table><tbody>{rows}</tbody></table>{below}"
-    return f'<div class="seqveil">{said}</div>'
+        left = 'style="padding:2px 8px;text-align:left"'
+        row = f'<tr><th scope="row" {left}>{{}}</th><td {left}>{{}}</td></tr>'
+        rows = "".join(row.format(escape(name), escape(text)) for name, text in self.lines())
+        below = "".join(f"<pre>{escape(str(table))}</pre>" for table in self.tables())
+        said = f"<p><strong>{type(self).__name__}</strong></p><table><tbody>{rows}</tbody></table>{below}"
+        return f'<div class="seqveil">{said}</div>'
 
 
 def aligned(lines: Sequence[Line]) -> str:

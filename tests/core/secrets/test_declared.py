@@ -138,7 +138,7 @@ def _marked(secret, model: MarkovModel) -> list[int]:
 
 
 def test_values_are_the_alphabets_own():
-    assert _marked(secrets.ever(("home", "clinic"), epsilon=1.0), PAGES) == [0, 1]
+    assert _marked(secrets.ever(["home", "clinic"], epsilon=1.0), PAGES) == [0, 1]
     assert _marked(secrets.ever({"home", "health news"}, epsilon=1.0), PAGES) == [0, 2]
     numbers = MarkovModel(np.full(3, 1 / 3), np.full((3, 3), 1 / 3), alphabet=[10, 20.5, "x"])
     assert _marked(parse("ever:10,20.5"), numbers) == [0, 1]

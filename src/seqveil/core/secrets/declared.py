@@ -382,7 +382,7 @@ KINDS: dict[str, tuple[Callable[..., Secret], tuple[str, ...]]] = {  # and what 
 
 
 def several(values: Any) -> tuple[Any, ...]:
-    """One value or several as a tuple; a tuple is left as one, for it may be a point, until the alphabet decides."""
+    """One value or several as a tuple; a tuple is one value: a point."""
     if isinstance(values, set | frozenset):
         values = sorted(values, key=repr)
     if isinstance(values, list | range | np.ndarray):
@@ -409,17 +409,14 @@ def _whole(value: Any) -> bool:
 
 
 def codes_of(values: tuple[Any, ...], alphabet: Symbols) -> Codes:
-    """The codes of values, each once. A tuple that is no symbol itself stands for the several values it holds.
+    """The codes of values, each once.
 
     >>> from seqveil.core.alphabet import Alphabet
-    >>> codes_of((("b", "c"), "2"), Alphabet(["a", "b", "c", 2])).tolist()
-    [1, 2, 3]
+    >>> codes_of(("b", "2"), Alphabet(["a", "b", "c", 2])).tolist()
+    [1, 3]
     """
-    exact, found = alphabet.with_policy("error"), list[int | None]()
-    for value in values:
-        code = _code(value, exact)
-        several = code is None and isinstance(value, tuple) and value
-        found += [_code(part, exact) for part in several] if several else [code]
+    exact = alphabet.with_policy("error")
+    found = [_code(value, exact) for value in values]
     if None in found:
         raise InputError(
             f"a secret names a value that is not in the alphabet ({alphabet.n} symbols); check how it is written"
