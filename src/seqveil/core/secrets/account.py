@@ -61,7 +61,8 @@ class SecretTracker:
     ahead: Ahead
     memory: Automata  # those that kernels may go by: M states
     automata: Automata  # the same, and after them its own where that is not among them: R states, r = K·m + k
-    which: int  # of them is this secret's
+    own: Ints  # (R,) where its own automaton stands in each state of all
+    remembered: Ints  # (R,) what of that state is remembered, m
     step: int
     now: Floats  # (B, R, S) distribution of the automata and the coming event's state
     unseen: Floats  # (S,) that of the state if nothing had been released, kept up where windows repeat
@@ -85,29 +86,22 @@ class SecretTracker:
         if not plan.length:  # a trait: over before the stream began
             ended = (plan.at_start[:, None] * now[:, None])[:, None]
         none = WindowRecords.fresh(np.full(1, -1), np.full((1, plan.values), 1.0 / plan.values), 1)
-        which, current = automata.plans.index(plan), _known_before(plan, unseen, 0, 1)
-        return cls(plan, memory, automata, which, 0, now, unseen, ended, live, current, none, np.zeros(1, bool), kept)
-
-    @property
-    def _own(self) -> Ints:
-        """The state of the secret's own automaton, by that of all: (R,)."""
-        return np.asarray(self.automata.states[self.which])
+        own, current = automata.states[automata.plans.index(plan)], _known_before(plan, unseen, 0, 1)
+        remembered = np.arange(automata.size) // (automata.size // memory.size)
+        return cls(
+            plan, memory, automata, own, remembered, 0, now, unseen, ended, live, current, none, np.zeros(1, bool), kept
+        )
 
     @property
     def rows(self) -> int:
         """M: the rows that a kernel may have a symbol."""
         return self.memory.size
 
-    @property
-    def _each(self) -> int:
-        """K: the states of all automata for each of the memory."""
-        return self.automata.size // self.memory.size
-
     @cached_property
     def states(self) -> Floats:
         """Distribution of what is remembered and the coming event's state, as probabilities: (B, M, S)."""
         now = filtering.clear(self.now)
-        return np.add.reduce(now.reshape(len(now), self.rows, self._each, -1), 2)
+        return np.add.reduce(now.reshape(len(now), self.rows, -1, self.ahead.model.size), 2)
 
     def _shown(self, distributions: Floats) -> Floats:
         """Distributions (…, M, S) of states as distributions (…, Z) of sources, symbols that are remembered alike
@@ -139,7 +133,7 @@ class SecretTracker:
         made = np.empty((users, *tables.shape[:2], self.rows * model.n))
         given = np.ascontiguousarray(tables.reshape(-1, *tables.shape[2:]).transpose(1, 2, 0))
         now, out, code = filtering.clear(self.now), made.reshape(users, -1, made.shape[3]), form(weigh, users)
-        in_parts(users, lambda part: code(now[part], given, self._own, model.newest, model.n, out[part]), now[0].size)
+        in_parts(users, lambda part: code(now[part], given, self.own, model.newest, model.n, out[part]), now[0].size)
         return made
 
     @property
@@ -165,8 +159,8 @@ class SecretTracker:
     def _whenever(self, columns: Floats, everything: Mask) -> WindowRecords:
         """The window that ends with the event just released, with extremes over all that end then or later."""
         plan, model = self.ahead, self.ahead.model
-        shown = columns[:, np.arange(self.automata.size) // self._each][:, :, model.newest]
-        posterior, ratios = plan.family_odds(filtering.clear(self.now) * shown, self._own, self.step)
+        shown = columns[:, self.remembered][:, :, model.newest]
+        posterior, ratios = plan.family_odds(filtering.clear(self.now) * shown, self.own, self.step)
         error, known = self.rows * plan.error(self.step + 1), _known_before(plan, self.unseen, self.step, len(columns))
         before = replace(known, lowest=self.current.lowest, highest=self.current.highest)
         current = before.after(posterior[:, None], error, everything) if self.step + 1 in plan.open else before
@@ -190,7 +184,7 @@ class SecretTracker:
         plan, model, users = self.ahead, self.ahead.model, len(self.now)
         distributions = np.concatenate([self.now, self.ended.reshape(users, -1, model.size)], axis=1)
         count, size = distributions.shape[1], self.automata.size
-        rows = np.concatenate([np.arange(size) // self._each, np.arange(count - size) % self.rows])
+        rows = np.concatenate([self.remembered, np.arange(count - size) % self.rows])
         if ruled_out.any():  # by the model: only which states could have made the release is known
             sums = filtering.clear(distributions).sum(2, keepdims=True)
             distributions = np.where(ruled_out[:, None, None], sums, distributions)
@@ -221,8 +215,8 @@ class SecretTracker:
 
     def _by_value(self, now: Floats) -> Floats:
         """Distribution (B, R, S) at the end of a window as that of its value, what is remembered and the state."""
-        labels, size = self.ahead.automaton.labels[self._own], self.ahead.values * self.rows
-        target = labels * self.rows + np.arange(labels.size) // self._each
+        labels, size = self.ahead.automaton.labels[self.own], self.ahead.values * self.rows
+        target = labels * self.rows + self.remembered
         return _gathered(now, target[:, None], size).reshape(len(now), -1, self.rows, now.shape[2])
 
     def _retired(self) -> SecretTracker:

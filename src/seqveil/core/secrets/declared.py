@@ -38,10 +38,6 @@ CLOCKLESS = (
     'during, window="day" and window="week" need slots of time, whose beginnings are known; pass a model that was '
     "fitted with them, of half an hour each for instance"
 )
-NO_EPSILON = (
-    "expected epsilon, the most that the log odds of the secret may move in total, got none; say for instance "
-    "epsilon=0.5 (epsilon=None for a secret that is only measured)"
-)
 
 
 @dataclass(frozen=True)
@@ -101,7 +97,10 @@ class Secret:
     def total(self) -> float:
         """The ε that it is to be kept within; refused where nobody said one."""
         if self.epsilon is None:
-            raise InputError(NO_EPSILON)
+            raise InputError(
+                "expected epsilon, the most that the log odds of the secret may move in total, got none; say for "
+                "instance epsilon=0.5 (epsilon=None for a secret that is only measured)"
+            )
         return self.epsilon
 
     @property
@@ -150,6 +149,7 @@ class Secret:
         """The secret's automaton over the codes of an alphabet."""
         if self.kind == "trait":
             raise InputError("a trait is a label of the person, which no event shows: it cannot be read from a stream")
+        length = self.length(alphabet.slots)  # refused where hours need a clock and there is none
         parts, n, patterns = self.parts or (self,), alphabet.n, []
         closed = [part._closed_hours(alphabet.slots) for part in parts]
         period = max(map(len, closed))
@@ -158,7 +158,7 @@ class Secret:
             begins = n * np.flatnonzero(own == 0)[:, None]
             patterns.append((part._tree, {name: begins + codes for name, codes in part._sets(alphabet).items()}))
         machine = automaton.recognised(patterns, n * ticks.shape[1])
-        return Compiled(self, machine, clock.ravel().astype(np.int64), n, self.length(alphabet.slots))
+        return Compiled(self, machine, clock.ravel().astype(np.int64), n, length)
 
     def named(self, alphabet: Symbols) -> Codes:
         """Codes of the symbols that the secret names: the sensitive ones, where some are to be distinguished.
@@ -195,10 +195,8 @@ class Secret:
 
     def _closed_hours(self, slots: Slots | None) -> Codes:
         """For every slot of a day, 0 where it counts and 1 where it is passed over; one for all without hours."""
-        if self.hours is None:
+        if self.hours is None or slots is None:
             return np.zeros(1, np.int64)
-        if slots is None:
-            raise InputError(CLOCKLESS)
         begin, end = (hour * slots.per_day / 24.0 for hour in self.hours)
         if begin % 1 or end % 1:
             raise InputError(
@@ -306,8 +304,7 @@ def zone(cells: Any = None, *, centre: Any = None, radius: float | None = None, 
     if (cells is None) == (centre is None) or (centre is None) != (radius is None):
         raise InputError("a zone is either cells, or a centre with a radius; give one of the two")
     if cells is not None:
-        points = [cells] if isinstance(cells, tuple) and all(isinstance(part, int | float) for part in cells) else cells
-        return Secret("zone", epsilon, window, one_sided, several(list(points)))
+        return Secret("zone", epsilon, window, one_sided, several(cells))
     try:
         circle = tuple(float(part) for part in (*centre, radius))
     except (TypeError, ValueError):
