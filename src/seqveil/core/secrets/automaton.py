@@ -45,15 +45,13 @@ _DEEPEST = 30
 
 Node = tuple[object, ...]  # the kind of a pattern, and its parts
 ANYTHING: Node = ("repeat", ("any",), 0, None)
-VALUES: Node = ("symbol", "values")
-THEN: Node = ("symbol", "then")
 
 
 @dataclass(frozen=True, eq=False)
 class Automaton:
     """A deterministic automaton: `moves` (A, n) and `labels` (A,) in 0..values-1; it starts in state 0.
 
-    >>> health = recognised([(VALUES, {"values": 2})], n=3)
+    >>> health = recognised([("values", {"values": 2})], n=3)
     >>> health.moves.tolist(), health.labels.tolist()
     ([[0, 0, 1], [1, 1, 1]], [0, 1])
     >>> health.read([0, 2, 1]), health.read([0, 0])
@@ -121,10 +119,10 @@ def check_size(states: int) -> None:
         )
 
 
-def recognised(patterns: Sequence[tuple[Node, Mapping[str, ArrayLike]]], n: int) -> Automaton:
+def recognised(patterns: Sequence[tuple[str, Mapping[str, ArrayLike]]], n: int) -> Automaton:
     """The automaton of patterns over n symbols, read side by side, each with the codes that its names stand for.
 
-    >>> meal = recognised([(parsed("a b* c"), {"a": 0, "b": [1, 3], "c": 2})], n=4)
+    >>> meal = recognised([("a b* c", {"a": 0, "b": [1, 3], "c": 2})], n=4)
     >>> meal.read([1, 0, 1, 3, 2]), meal.read([0, 0, 1])
     (1, 0)
     """
@@ -140,7 +138,8 @@ def recognised(patterns: Sequence[tuple[Node, Mapping[str, ArrayLike]]], n: int)
         nodes, begins = state
         return tuple(_after(node, own, begins) for node, own in zip(nodes, letter, strict=True)), False
 
-    start = tuple(_rows(ANYTHING, tree, ANYTHING) for tree, _ in patterns), True  # what is left; the window begins here
+    # what is left to match, and whether the window begins here
+    start = tuple(_rows(ANYTHING, parsed(text), ANYTHING) for text, _ in patterns), True
     order, moves = _reached(start, column, step)
     labels = [sum(_empty(node, begins, True) << place for place, node in enumerate(nodes)) for nodes, begins in order]
     small = minimal(moves, np.array(labels, np.int64), 1 << len(patterns))
@@ -198,6 +197,7 @@ def _times(text: str) -> tuple[int, int | None]:
     if len(low.strip()) > 4 or len(high.strip()) > 4:
         check_size(10_000)
     least, most = int(low), (int(high) if high.strip() else None) if comma else int(low)
+    check_size(least + 1)
     if most is not None and most < least:
         raise InputError(f"the pattern repeats from {least} up to {most} times; write the smaller number first")
     return least, most

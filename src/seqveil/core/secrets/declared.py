@@ -25,7 +25,7 @@ from seqveil.core.alphabet import Codes, Grid, Symbols, _from_json_value, _plain
 from seqveil.core.errors import InputError
 from seqveil.core.geography import Cells
 from seqveil.core.secrets import automaton
-from seqveil.core.secrets.automaton import ANYTHING, THEN, VALUES, Automaton, Node
+from seqveil.core.secrets.automaton import Automaton
 from seqveil.core.times import Slots
 
 Sides = Literal["both", "up"]
@@ -156,7 +156,7 @@ class Secret:
         ticks, clock = np.unique([np.resize(own, period) for own in closed], axis=1, return_inverse=True)
         for part, own in zip(parts, ticks, strict=True):  # outside its hours no letter is one of its values
             begins = n * np.flatnonzero(own == 0)[:, None]
-            patterns.append((part._tree, {name: begins + codes for name, codes in part._sets(alphabet).items()}))
+            patterns.append((part._pattern, {name: begins + codes for name, codes in part._sets(alphabet).items()}))
         machine = automaton.recognised(patterns, n * ticks.shape[1])
         return Compiled(self, machine, clock.ravel().astype(np.int64), n, length)
 
@@ -171,25 +171,18 @@ class Secret:
         return np.unique(np.concatenate([np.zeros(0, np.int64), *found]))
 
     @property
-    def _tree(self) -> Node:
+    def _pattern(self) -> str:
         """What must occur, as a pattern over its values."""
-        if self.kind == "pattern":
-            return automaton.parsed(self.text)
-        if self.kind == "count":
-            automaton.check_size(self.at_least + 1)
-            return "repeat", ("row", VALUES, ANYTHING), self.at_least, self.at_least
-        shapes: dict[str, Node] = {
-            "always": ("row", ("begin",), ("repeat", VALUES, 0, None), ("end",)),
-            "followed_by": ("row", VALUES, ANYTHING, THEN),
-        }
-        return shapes.get(self.kind, VALUES)
+        repeated = f"(values .*){{{self.at_least}}}"
+        shapes = {"always": "^ values* $", "count": repeated, "followed_by": "values .* then", "pattern": self.text}
+        return shapes.get(self.kind, "values")
 
     def _sets(self, alphabet: Symbols) -> dict[str, Codes]:
         """The codes that each name of the pattern stands for."""
         if self.kind == "trait":
             return {}
         if self.kind == "pattern":
-            return {name: codes_of((name,), alphabet) for name in automaton.names(self._tree)}
+            return {name: codes_of((name,), alphabet) for name in automaton.names(automaton.parsed(self.text))}
         values = codes_within(self.circle, alphabet) if self.circle else codes_of(self.values, alphabet)
         return {"values": values, "then": codes_of(self.then, alphabet)}
 
