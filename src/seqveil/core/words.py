@@ -199,15 +199,16 @@ def _list(values: tuple[Any, ...]) -> str:
 
 def _window(secret: Secret) -> str:
     window = secret.window
-    if window is None:
-        return "in the stream, whenever it ends"
-    if window in ("day", "week"):
-        return f"{'on' if window == 'day' else 'in'} a {window}, each {window} for itself"
-    if window == "event" or window == 1:
-        return "at an event, each for itself"
-    if isinstance(window, str):
-        return f"among the first {secret.length()} events"
-    return f"in a run of {window} events (the first {window}, the next {window} and so on)"
+    known = {
+        None: "in the stream, whenever it ends", "day": "on a day, each day for itself",
+        "week": "in a week, each week for itself", "event": "at an event, each for itself",
+        1: "at an event, each for itself",
+    }  # fmt: skip
+    if window in known:
+        return known[window]
+    if secret.repeats:
+        return f"in a run of {window} events (the first {window}, the next {window} and so on)"
+    return f"among the first {secret.length()} events"
 
 
 @dataclass(frozen=True)
@@ -314,7 +315,7 @@ class Risk:
         if self.one_release is not None:
             said.append(f"any one {self.unit}, about anything: {by_odds(2 * self.one_release)}")
         beside = " else" if self.secrets else ""
-        about = f"all releases of a stream together, about anything{beside}{', measured, not promised' * self.measured}"
+        about = f"all releases of a stream together, about anything{beside}{f', {MEASURED}' * self.measured}"
         said.append(f"{about}: {by_odds(self.log_odds, self.measured)}")
         if self.ldp is not None:
             most = max(self.up, self.down or 0.0)
@@ -396,9 +397,7 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON has it: its fields as plain values, null for every figure that is not a finite number."""
-        assert is_dataclass(self)
-        found: dict[str, Any] = plain({each.name: getattr(self, each.name) for each in fields(self)})
-        return found
+        return {name: plain(getattr(self, name)) for name in self.__dataclass_fields__}  # type: ignore[attr-defined]
 
     def __str__(self) -> str:
         return "\n\n".join([aligned(self.lines()), *map(str, self.tables())])

@@ -322,10 +322,9 @@ def during(
         raise InputError("hours must be two numbers, from and to, for instance hours=(22, 6)") from None
     if begin == end or not (0 <= begin <= 24 and 0 <= end <= 24):
         raise InputError("hours must be two different numbers from 0 to 24, as in hours=(22, 6); got others")
-    made = Secret("during", epsilon, window, one_sided, several(values), hours=(begin, end))
-    if not made.follows_clock:
+    if window not in CALENDAR:
         raise InputError('a secret about hours is about each day or week (window="day", "week"); got another window')
-    return made
+    return Secret("during", epsilon, window, one_sided, several(values), hours=(begin, end))
 
 
 def trait(name: str, *, epsilon: float | None) -> Secret:
