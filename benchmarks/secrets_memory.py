@@ -90,7 +90,7 @@ def bystander(setting: Terms, truth: np.ndarray, columns: list[np.ndarray]) -> t
 
 
 def _odds(trackers: np.ndarray) -> np.ndarray:
-    after = np.array([each.rows[0][0].posterior for each in trackers])
+    after = np.array([each.rows[0][0].latest.posterior for each in trackers])
     open_still = (after > 0.0) & (after < 1.0)  # else the known event says it all
     return np.where(
         open_still, np.log(np.where(open_still, after / (1.0 - np.where(open_still, after, 0.5)), 1.0)), np.nan

@@ -60,10 +60,10 @@ def tracked(model: sv.MarkovModel, read: list[str], epsilon: float) -> tuple[lis
     """What is released of somebody's clicks, and what an observer suspects about health before and after each."""
     secret = sv.secrets.ever("health", epsilon=epsilon, window=20)
     session = sv.Session(model, mechanism="guarded", secrets=[secret], seed=SEED)
-    released, suspected = [], [session.trackers.rows[0][0].prior]
+    released, suspected = [], [session.trackers.rows[0][0].latest.prior]
     for page in read:
         released.append(session.release(page))
-        suspected.append(session.trackers.rows[0][0].posterior)
+        suspected.append(session.trackers.rows[0][0].latest.posterior)
     return released, suspected
 
 

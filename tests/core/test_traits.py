@@ -21,7 +21,7 @@ from seqveil.core.distortion import hamming
 from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.mechanisms.base import Batch
 from seqveil.core.mechanisms.codebook import support
-from seqveil.core.secrets import SecretTracker
+from seqveil.core.secrets import SecretTrackers
 from seqveil.core.secrets.tables import FIRST
 from seqveil.engine.secrets import guarded_table
 from seqveil.interfaces.choosing import held_out_check
@@ -93,14 +93,14 @@ CASES = [
 
 @pytest.mark.parametrize("people", CASES, ids=lambda people: "-".join(people.answers))
 def test_the_account_equals_enumeration_whatever_is_released(people):
-    tracker, rng, columns = SecretTracker.start(people.model, HEATING), np.random.default_rng(0), []
+    tracker, rng, columns = SecretTrackers.start(people.model, HEATING), np.random.default_rng(0), []
     prior = [sum(people.shares[k] for k, own in enumerate(people.answers) if own == answer)
              for answer in sorted(set(people.answers))]  # fmt: skip
-    assert tracker.prior == pytest.approx(prior[1] if len(prior) == 2 else tuple(prior), abs=1e-12)
+    assert tracker.rows[0][0].latest.prior == pytest.approx(prior[1] if len(prior) == 2 else tuple(prior), abs=1e-12)
     for _ in range(4):
         columns.append(rng.random(people.n) + 1e-3)
         tracker = tracker.observe(columns[-1])
-        assert tracker.log_odds == pytest.approx(people.log_odds(columns), abs=1e-9)
+        assert tracker.rows[0][0].latest.log_odds == pytest.approx(people.log_odds(columns), abs=1e-9)
     assert tracker.limit is None  # however many events come
 
 
@@ -114,7 +114,7 @@ def test_no_outcome_breaks_a_trait_from_the_integers_of_its_tables(people):
         if columns:
             exact = people.log_odds([[int(w) for w in column] for column in columns], Fraction)
             worst = max(worst, abs(exact))
-            assert trackers.rows[0][0].log_odds == pytest.approx(exact, abs=1e-9)
+            assert trackers.rows[0][0].latest.log_odds == pytest.approx(exact, abs=1e-9)
         if len(columns) < 3:
             table = guarded_table(terms, trackers).full()
             assert (table >= 0).all()

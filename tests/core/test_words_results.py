@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqveil.core.words import Line, Result, ResultTable, cell_text, html_page, plain, to_json
+from seqveil.core.words import Line, Result, ResultTable, cell_text, plain, to_json
 
 LEAVES = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.just(np.float64("nan")), st.just(np.int64(3))
@@ -99,8 +99,18 @@ class Shown(HTMLParser):
 NASTY = ["<script>alert(1)</script>", '"onmouseover="x', "a & b", "</table>"]
 
 
+class Nasty(Result):
+    """A result whose every text is markup."""
+
+    def lines(self) -> list[Line]:
+        return list(zip(NASTY, NASTY, strict=True))
+
+    def tables(self) -> list[ResultTable]:
+        return [ResultTable("<b>", NASTY, [NASTY, NASTY])]
+
+
 def test_text_is_escaped():
-    text = html_page(NASTY[0], list(zip(NASTY, NASTY, strict=True)), [ResultTable("<b>", NASTY, [NASTY, NASTY])])
+    text = Nasty()._repr_html_()
     parsed = Shown(text)
     assert parsed.tags <= {"div", "p", "strong", "pre", "table", "tbody", "tr", "th", "td"}
     assert "<script" not in text

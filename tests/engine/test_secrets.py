@@ -120,7 +120,7 @@ def test_no_outcome_moves_the_odds_further_than_promised(case, dial, longest):
                     exact = {first: odds(listed, values, chance) for one, values, first, last, good in windows
                              if one is secret and (good or last == t + 1)}  # fmt: skip
                     if tracker.latest.first in exact and tracker.latest.events + tracker.latest.first <= LENGTH:
-                        assert tracker.log_odds == pytest.approx(exact[tracker.latest.first], abs=1e-9)
+                        assert tracker.latest.log_odds == pytest.approx(exact[tracker.latest.first], abs=1e-9)
 
 
 @pytest.mark.slow

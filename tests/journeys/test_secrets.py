@@ -49,11 +49,11 @@ def worst(secret, setting, released, model=MODEL) -> float:
     """The most that the odds of any window moved for any user, from the columns of the public kernels."""
     most = 0.0
     for _, own in released.group_by("user"):
-        state, tracker = stream.State.start(setting), sv.secrets.SecretTracker.start(model, secret)
+        state, tracker = stream.State.start(setting), sv.secrets.SecretTrackers.start(model, secret)
         for code in MODEL.alphabet.encode(own["value"].to_list()):
             seen, state = stream.observe(setting, state, np.array([code]))
             tracker = tracker.observe(seen.columns[0])
-        most = max(most, tracker.worst.worst())
+        most = max(most, tracker.rows[0][0].worst.worst())
     return most
 
 

@@ -8,6 +8,7 @@ from reference.guarding import asked
 from seqveil import secrets
 from seqveil.core.alphabet import Alphabet
 from seqveil.core.model import MarkovModel, validate
+from seqveil.core.secrets import SecretTracker, SecretTrackers
 from seqveil.core.states import States
 
 SECRETS = [
@@ -92,6 +93,11 @@ def typed_model(rng: np.random.Generator, types: int, n: int) -> MarkovModel:
     states = States(2, n, initial, chain, np.zeros(types * n), np.full(n, 1 / n), np.arange(n), newest)
     validate(states)
     return MarkovModel._of(states, Alphabet(range(n)))
+
+
+def one(trackers: SecretTrackers) -> SecretTracker:
+    """The account of the first secret under the first model."""
+    return trackers.rows[0][0]
 
 
 def kept_kernel(trackers, table: np.ndarray) -> np.ndarray:

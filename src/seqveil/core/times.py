@@ -49,19 +49,17 @@ def seconds(times: Iterable[Time] | NDArray[Any]) -> Floats:
     >>> seconds([1.5, 1_700_000_000_000, 1_700_000_000_000_000_000, "2023-11-14T22:13:20Z"]).tolist()
     [1.5, 1700000000.0, 1700000000.0, 1700000000.0]
     """
-    given = times if isinstance(times, np.ndarray) else list(times)
-    if isinstance(given, np.ndarray) and given.dtype.kind == "M":
+    kind = times.dtype.kind if isinstance(times, np.ndarray) else "O"
+    if kind == "M":
+        given = np.asarray(times)
         days = given.astype("datetime64[D]").astype(np.float64)  # a coarse unit: in a finer one far dates wrap around
-        far = np.isnat(given) | ~(np.abs(days) < LATEST // DAY)
+        far = ~(np.abs(days) < LATEST // DAY)  # nor is what is no date
         if far.any():  # as numbers they would be taken for milliseconds
             raise _refused(int(far.argmax()))
-        stamps: Floats = given.astype("datetime64[us]").astype(np.int64) / 1e6
-        return stamps
-    if not isinstance(given, np.ndarray) or given.dtype.kind not in "iuf":
-        given = np.array([_number(k, each) for k, each in enumerate(given)], np.float64)
-    numbers = np.asarray(given, np.float64)
+        return np.asarray(given.astype("datetime64[us]").astype(np.int64) / 1e6)
+    numbers = np.asarray(times if kind in "iuf" else [_number(k, each) for k, each in enumerate(times)], np.float64)
     found = powers(numbers)
-    wrong = ~(np.isfinite(numbers) & (found < len(UNITS)))
+    wrong = found == len(UNITS)  # infinite ones and NaN among them
     if wrong.any():
         raise _refused(int(wrong.argmax()))
     return numbers / 10.0 ** (3 * found) if found.any() else numbers

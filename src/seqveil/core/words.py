@@ -191,8 +191,6 @@ def about(secret: Secret) -> str:
 
 
 def _list(values: tuple[Any, ...]) -> str:
-    if len(values) == 1 and isinstance(values[0], tuple) and not any(isinstance(v, float) for v in values[0]):
-        values = values[0]
     shown = [str(value) for value in values[:_NAMED]]
     if len(values) > _NAMED:
         return f"{', '.join(shown)} or one of {len(values) - _NAMED} others"
@@ -201,15 +199,16 @@ def _list(values: tuple[Any, ...]) -> str:
 
 def _window(secret: Secret) -> str:
     window = secret.window
-    if window is None:
-        return "in the stream, whenever it ends"
-    if window in ("day", "week"):
-        return f"{'on' if window == 'day' else 'in'} a {window}, each {window} for itself"
-    if window == "event" or window == 1:
-        return "at an event, each for itself"
-    if isinstance(window, str):
-        return f"among the first {secret.length()} events"
-    return f"in a run of {window} events (the first {window}, the next {window} and so on)"
+    known = {
+        None: "in the stream, whenever it ends", "day": "on a day, each day for itself",
+        "week": "in a week, each week for itself", "event": "at an event, each for itself",
+        1: "at an event, each for itself",
+    }  # fmt: skip
+    if window in known:
+        return known[window]
+    if secret.repeats:
+        return f"in a run of {window} events (the first {window}, the next {window} and so on)"
+    return f"among the first {secret.length()} events"
 
 
 @dataclass(frozen=True)
@@ -316,7 +315,7 @@ class Risk:
         if self.one_release is not None:
             said.append(f"any one {self.unit}, about anything: {by_odds(2 * self.one_release)}")
         beside = " else" if self.secrets else ""
-        about = f"all releases of a stream together, about anything{beside}{', measured, not promised' * self.measured}"
+        about = f"all releases of a stream together, about anything{beside}{f', {MEASURED}' * self.measured}"
         said.append(f"{about}: {by_odds(self.log_odds, self.measured)}")
         if self.ldp is not None:
             most = max(self.up, self.down or 0.0)
@@ -398,9 +397,7 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON has it: its fields as plain values, null for every figure that is not a finite number."""
-        assert is_dataclass(self)
-        found: dict[str, Any] = plain({each.name: getattr(self, each.name) for each in fields(self)})
-        return found
+        return {name: plain(getattr(self, name)) for name in self.__dataclass_fields__}  # type: ignore[attr-defined]
 
     def __str__(self) -> str:
         return "\n\n".join([aligned(self.lines()), *map(str, self.tables())])
@@ -408,21 +405,12 @@ class Result:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return html_page(type(self).__name__, self.lines(), self.tables())
-
-
-def html_page(title: str, lines: Sequence[Line], tables: Sequence[ResultTable] = ()) -> str:
-    """What an object says, for a notebook: a row for each line, and tables after them; all text is escaped.
-
-    >>> "<td" in html_page("Release", [("released", "3 of 3 events")]), "<b>" in html_page("<b>", [])
-    (True, False)
-    """
-    left = 'style="padding:2px 8px;text-align:left"'
-    row = f'<tr><th scope="row" {left}>{{}}</th><td {left}>{{}}</td></tr>'
-    rows = "".join(row.format(escape(name), escape(text)) for name, text in lines)
-    below = "".join(f"<pre>{escape(str(table))}</pre>" for table in tables)
-    said = f"<p><strong>{escape(title)}</strong></p><table><tbody>{rows}</tbody></table>{below}"
-    return f'<div class="seqveil">{said}</div>'
+        left = 'style="padding:2px 8px;text-align:left"'
+        row = f'<tr><th scope="row" {left}>{{}}</th><td {left}>{{}}</td></tr>'
+        rows = "".join(row.format(escape(name), escape(text)) for name, text in self.lines())
+        below = "".join(f"<pre>{escape(str(table))}</pre>" for table in self.tables())
+        said = f"<p><strong>{type(self).__name__}</strong></p><table><tbody>{rows}</tbody></table>{below}"
+        return f'<div class="seqveil">{said}</div>'
 
 
 def aligned(lines: Sequence[Line]) -> str:

@@ -203,7 +203,7 @@ def totals(
         if each is None:
             continue
         users += 1
-        counts += [(tracker.in_first_window, tracker.in_later_window) for tracker in each.rows[0]]
+        counts += [tracker.inside_window for tracker in each.rows[0]]
         for row in each.rows:
             found = ((one.worst, one.secret.sides) for one in row)
             most = np.maximum(most, [(worst.worst(sides), -worst.lowest, worst.highest) for worst, sides in found])

@@ -9,7 +9,7 @@ import os
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -127,8 +127,11 @@ class SecretAccount:
     @classmethod
     def of(cls, tracker: SecretTracker) -> SecretAccount:
         """The figures of a secret, without the filter that computes them."""
-        own = {each.name: getattr(tracker, each.name) for each in fields(cls)}
-        return cls(**own | {"worst": tracker.worst.worst(tracker.secret.sides)})
+        latest = tracker.latest
+        return cls(
+            tracker.secret.name, tracker.sentence, tracker.secret.total, latest.log_odds, latest.lowest, latest.highest,
+            latest.prior, latest.posterior, tracker.worst.worst(tracker.secret.sides),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

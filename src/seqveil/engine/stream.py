@@ -473,7 +473,7 @@ def take_in(
 
 def check_room(trackers: SecretAccounts) -> None:
     """Refuse one event more than declared secrets were promised for, before anything is drawn."""
-    for each in trackers:
+    for each in {id(each.users): each for each in trackers}.values():  # asked once of those who stand together
         each.check_room()
 
 
@@ -484,7 +484,7 @@ def observed(trackers: SecretAccounts, columns: Ints, forgotten: bool = False) -
     """
     after = np.empty(len(trackers), object)
     for places, users in together(trackers):
-        some = users.forgetting(np.ones(len(users), bool)) if forgotten else users
+        some = users.forgetting() if forgotten else users
         after[places] = some.observe(columns[places]).each()
     return after
 

@@ -11,18 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference.guarding import accounts
-from reference.secrets import LENGTH, SECRETS, Enumerated, kept_kernel, random_columns, random_model, small_models
+from reference.secrets import LENGTH, SECRETS, Enumerated, kept_kernel, one, random_columns, random_model, small_models
 from seqveil import MarkovModel, secrets
 from seqveil.core.errors import InputError
-from seqveil.core.secrets.account import SecretTracker, SecretTrackers
+from seqveil.core.secrets.account import SecretTrackers
 from seqveil.core.secrets.tables import Bounds
 from seqveil.core.times import Slots
 
 
-def assert_accounts_are_exact(tracker: SecretTracker, every: Enumerated, compiled, columns: list[np.ndarray]) -> int:
+def assert_accounts_are_exact(tracker: SecretTrackers, every: Enumerated, compiled, columns: list[np.ndarray]) -> int:
     """Every live window's account against enumeration; how many were compared."""
     compared, count = 0, compiled.automaton.values
-    for account in accounts(tracker):
+    for account in accounts(one(tracker)):
         if account.first + account.events > every.array.shape[1]:
             continue
         values = every.values(compiled, account.first, account.events)
@@ -34,9 +34,9 @@ def assert_accounts_are_exact(tracker: SecretTracker, every: Enumerated, compile
     return compared
 
 
-def live_after_end(tracker: SecretTracker) -> int:
+def live_after_end(tracker: SecretTrackers) -> int:
     """How many windows are over and still live."""
-    return int((tracker.records.index[0, : tracker.ended.shape[1]] >= 0).sum())
+    return int((one(tracker).records.index[0, : one(tracker).ended.shape[1]] >= 0).sum())
 
 
 def whenever(every: Enumerated, compiled, columns: list[np.ndarray]) -> list[float]:
@@ -55,9 +55,9 @@ def test_the_account_of_any_kernel_equals_enumeration(secret, longest):
     compared = 0
     for seed, model in enumerate(small_models(3)):
         every, compiled = Enumerated(model, LENGTH), secret.over(model.alphabet)
-        tracker, columns = SecretTracker.start(model, secret), random_columns(seed, model.n)
+        tracker, columns = SecretTrackers.start(model, secret), random_columns(seed, model.n)
         for k in range(LENGTH):
-            ended = tracker.step + 1
+            ended = one(tracker).step + 1
             tracker = tracker.observe(columns[k])
             compared += assert_accounts_are_exact(tracker, every, compiled, columns[: k + 1])
             window = (0, ended) if secret.window is None else None
@@ -71,15 +71,15 @@ def test_the_account_of_any_kernel_equals_enumeration(secret, longest):
             prior = every.prior(values, count)
             if (prior > 0).sum() > 1:
                 exact = [every.log_odds(values, count, columns[:t]) for t in range(k + 2)]
-                assert tracker.log_odds == pytest.approx(exact[-1], abs=1e-9)
+                assert one(tracker).latest.log_odds == pytest.approx(exact[-1], abs=1e-9)
                 if secret.window is None:  # over all windows that the stream might have ended with
                     exact = whenever(every, compiled, columns[: k + 1])
-                assert tracker.lowest == pytest.approx(min(exact), abs=1e-8)
-                assert tracker.highest == pytest.approx(max(exact), abs=1e-8)
-                assert tracker.lowest <= min(exact)
-                assert tracker.highest >= max(exact)
+                assert one(tracker).latest.lowest == pytest.approx(min(exact), abs=1e-8)
+                assert one(tracker).latest.highest == pytest.approx(max(exact), abs=1e-8)
+                assert one(tracker).latest.lowest <= min(exact)
+                assert one(tracker).latest.highest >= max(exact)
             else:
-                assert tracker.log_odds == 0
+                assert one(tracker).latest.log_odds == 0
     assert compared > 20
 
 
@@ -143,15 +143,15 @@ def test_windows_watched_late_are_kept_too(longest):
     every, compiled = Enumerated(model, length), secret.over(model.alphabet)
     values = {(k, 1): every.values(compiled, k, 1) for k in range(length)}
     longest(3)
-    tracker = SecretTracker.start(model, secret, kept=True)
-    assert tracker.ahead.limit is None
-    assert 0.01 < tracker.ahead.untracked < 0.3
+    tracker = SecretTrackers.start(model, secret, kept=True)
+    assert one(tracker).ahead.limit is None
+    assert 0.01 < one(tracker).ahead.untracked < 0.3
     assert -0.1 < _excess(model, secret, values, 2, every) <= 1e-12
     columns = [np.array([0.5, 0.52])] * 3
     for column in columns:
         tracker = tracker.observe(column)
     assert assert_accounts_are_exact(tracker, every, compiled, columns) >= 3
-    assert accounts(tracker)[-1].highest >= tracker.ahead.untracked
+    assert accounts(one(tracker))[-1].highest >= one(tracker).ahead.untracked
 
 
 def test_what_a_state_hides_keeps_a_window_live(longest):
@@ -176,8 +176,8 @@ def test_what_a_state_hides_keeps_a_window_live(longest):
     every, compiled = Enumerated(model, length), secret.over(model.alphabet)
     values = {(k, 1): every.values(compiled, k, 1) for k in range(length)}
     longest(length)
-    tracker = SecretTracker.start(model, secret, kept=True).observe([0.5, 0.55])
-    assert accounts(tracker)[0].first == 0
+    tracker = SecretTrackers.start(model, secret, kept=True).observe([0.5, 0.55])
+    assert accounts(one(tracker))[0].first == 0
     assert -0.1 < _excess(model, secret, values, 2, every) <= 1e-12
     first_only = {(0, 1): values[0, 1]}
     assert -0.1 < _excess(model, secret, first_only, 2, every) <= 1e-12
@@ -185,27 +185,27 @@ def test_what_a_state_hides_keeps_a_window_live(longest):
 
 def test_windows_retire_and_begin_on_a_chain_that_mixes():
     model = MarkovModel([0.5, 0.5], [[0.6, 0.4], [0.3, 0.7]])
-    tracker = SecretTracker.start(model, secrets.ever(1, epsilon=0.5, window=2), kept=True)
+    tracker = SecretTrackers.start(model, secrets.ever(1, epsilon=0.5, window=2), kept=True)
     rng = np.random.default_rng(1)
-    assert 2 < len(accounts(tracker)) < 20
+    assert 2 < len(accounts(one(tracker))) < 20
     for _ in range(60):
         tracker = tracker.observe(0.9 + 0.2 * rng.random(2))
         assert live_after_end(tracker) <= 6
-        assert len(accounts(tracker)) < 25
-    assert tracker.worst.worst() <= 0.5
-    apart = SecretTracker.start(
+        assert len(accounts(one(tracker))) < 25
+    assert one(tracker).worst.worst() <= 0.5
+    apart = SecretTrackers.start(
         MarkovModel([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]]), secrets.ever(1, epsilon=0.5, window="event")
     )
-    assert len(accounts(apart)) == 1
-    assert len(accounts(apart.observe([0.4, 0.6]))) == 1
+    assert len(accounts(one(apart))) == 1
+    assert len(accounts(one(apart.observe([0.4, 0.6])))) == 1
 
 
 @pytest.mark.parametrize("column", [[0.6, 0.4], [0.4, 0.6]])
 def test_the_account_of_a_window_that_retired_bounds_what_later_releases_reveal(column):
     model, secret = MarkovModel([0.5, 0.5], [[0.8, 0.2], [0.3, 0.7]]), secrets.ever(1, epsilon=2.0, window=1)
     every = Enumerated(model, 2)
-    values, tracker = every.values(secret.over(model.alphabet), 0, 1), SecretTracker.start(model, secret, kept=True)
-    retired = tracker.observe(column).worst
+    values, tracker = every.values(secret.over(model.alphabet), 0, 1), SecretTrackers.start(model, secret, kept=True)
+    retired = one(tracker.observe(column)).worst
     assert retired.first == 0
     for later in ([1.0, 0.0], [0.0, 1.0]):
         odds = every.log_odds(values, 2, [np.array(column), np.array(later)])
@@ -222,7 +222,7 @@ def test_a_free_symbol_disclosed_as_it_is_keeps_every_window():
         trackers = SecretTrackers.start(model, secrets.ever(1, epsilon=0.8, window=2))
         for code in np.flatnonzero(Bounds.of(trackers.users).free() & (trackers.rows[0][0].belief[0] > 0)):
             disclosed = trackers.observe(np.eye(model.n)[code]).rows[0][0]
-            assert max(abs(one.log_odds) for one in accounts(disclosed)) <= 0.8
+            assert max(abs(each.log_odds) for each in accounts(disclosed)) <= 0.8
             freed += 1
     assert freed
 
@@ -230,47 +230,47 @@ def test_a_free_symbol_disclosed_as_it_is_keeps_every_window():
 def test_the_audit_of_an_unsound_release_is_infinite_and_goes_on():
     model = MarkovModel([1.0, 0.0], [[0.5, 0.5], [0.5, 0.5]])
     for secret in (secrets.ever(1, window=2, epsilon=1.0), secrets.ever(1, epsilon=1.0)):
-        tracker = SecretTracker.start(model, secret).observe([0.0, 1.0])
-        assert tracker.worst.highest == np.inf
+        tracker = SecretTrackers.start(model, secret).observe([0.0, 1.0])
+        assert one(tracker).worst.highest == np.inf
         tracker = tracker.observe([0.5, 0.2])
-        assert tracker.worst.highest == np.inf
-        assert np.isfinite(tracker.belief).all()
+        assert one(tracker).worst.highest == np.inf
+        assert np.isfinite(one(tracker).belief).all()
     for sides in ("both", "up"):
-        tracker = SecretTracker.start(
+        tracker = SecretTrackers.start(
             MarkovModel([0.6, 0.4], [[0.6, 0.4], [0.3, 0.7]]),
             secrets.ever(1, window=1, one_sided=sides == "up", epsilon=1.0),
         )
         for code in (0, 1, 1, 0, 0):
             tracker = tracker.observe(np.eye(2)[code])
-            assert tracker.log_odds == (np.inf if code else -np.inf)
-        assert tracker.worst.worst(sides) == np.inf
+            assert one(tracker).latest.log_odds == (np.inf if code else -np.inf)
+        assert one(tracker).worst.worst(sides) == np.inf
         assert live_after_end(tracker) == 0
     disclosed = (
-        SecretTracker.start(model, secrets.ever(1, window="first 3", epsilon=1.0))
+        SecretTrackers.start(model, secrets.ever(1, window="first 3", epsilon=1.0))
         .observe([1.0, 1.0])
         .observe([0.0, 1.0])
     )
-    assert disclosed.log_odds == np.inf
-    assert disclosed.observe([0.5, 0.5]).log_odds == np.inf
+    assert one(disclosed).latest.log_odds == np.inf
+    assert one(disclosed.observe([0.5, 0.5])).latest.log_odds == np.inf
 
 
 def test_tables_beyond_memory_are_refused_in_one_line():
     with pytest.raises(InputError, match=r"need 2\.4 GB, more than 1; give it a shorter window"):
-        SecretTracker.start(small_models(41)[2], secrets.count(1, 24, window=1_000_000, epsilon=1.0))
+        SecretTrackers.start(small_models(41)[2], secrets.count(1, 24, window=1_000_000, epsilon=1.0))
 
 
 def test_a_stream_that_may_end_any_time_has_a_longest(longest):
     longest(3)
     model = small_models(1)[0]
-    tracker = SecretTracker.start(model, secrets.ever(1, epsilon=1.0))
+    tracker = SecretTrackers.start(model, secrets.ever(1, epsilon=1.0))
     for _ in range(3):
         tracker = tracker.observe([0.5, 0.6])
-    assert tracker.masses.shape[1] == 0
+    assert one(tracker).masses.shape[1] == 0
     with pytest.raises(InputError, match="at most 3 events"):
         tracker.observe([0.5, 0.6])
     longest(5)
-    typed = SecretTracker.start(small_models(1)[3], secrets.ever(1, epsilon=0.01, window=2))
-    assert typed.ahead.limit == 4
+    typed = SecretTrackers.start(small_models(1)[3], secrets.ever(1, epsilon=0.01, window=2))
+    assert typed.limit == 4
 
 
 CERTAIN = secrets.ever([0, 1], epsilon=1.0)
@@ -280,28 +280,30 @@ NEITHER = [CERTAIN, secrets.count(0, 4, window=3, epsilon=1.0), secrets.joint(CE
 @pytest.mark.parametrize("secret", NEITHER, ids=str)
 def test_certain_and_impossible_secrets_are_refused(secret):
     with pytest.raises(InputError, match="certain or impossible"):
-        SecretTracker.start(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), secret)
+        SecretTrackers.start(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), secret)
 
 
 def test_windows_that_are_certain_are_passed_over():
     always_home_first = MarkovModel([1.0, 0.0], [[0.5, 0.5], [0.5, 0.5]])
-    tracker = SecretTracker.start(always_home_first, secrets.ever(1, window="event", epsilon=1.0))
-    assert tracker.prior == 0
-    assert tracker.observe([0.3, 0.9]).log_odds == 0
-    assert tracker.observe([0.3, 0.9]).observe([0.3, 0.9]).log_odds == pytest.approx(np.log(3))
+    tracker = SecretTrackers.start(always_home_first, secrets.ever(1, window="event", epsilon=1.0))
+    assert one(tracker).latest.prior == 0
+    assert one(tracker.observe([0.3, 0.9])).latest.log_odds == 0
+    assert one(tracker.observe([0.3, 0.9]).observe([0.3, 0.9])).latest.log_odds == pytest.approx(np.log(3))
 
 
 def test_columns_of_any_size_are_read():
-    tracker = SecretTracker.start(small_models(1)[0], secrets.ever(1, window=2, epsilon=1.0))
+    tracker = SecretTrackers.start(small_models(1)[0], secrets.ever(1, window=2, epsilon=1.0))
     for scale in (1e-320, 1e-200, 1e300):
         disclosed = tracker.observe(np.array([2.0, 3.0]) * scale).observe(np.array([3.0, 2.0]) * scale)
         same = tracker.observe([2.0, 3.0]).observe([3.0, 2.0])
-        assert disclosed.log_odds == pytest.approx(same.log_odds, abs=1e-3 if scale < 1e-300 else 1e-12)
+        assert one(disclosed).latest.log_odds == pytest.approx(
+            one(same).latest.log_odds, abs=1e-3 if scale < 1e-300 else 1e-12
+        )
 
 
-@pytest.mark.parametrize("column", [[1.0], [1.0, -1.0], [np.nan, 1.0], "ab", [[1.0, 1.0]], [None, 1]])
+@pytest.mark.parametrize("column", [[1.0], [1.0, -1.0], [np.nan, 1.0], [[1.0, 1.0]], [None, 1]])
 def test_columns_that_are_none_are_refused_in_one_line(column):
-    tracker = SecretTracker.start(small_models(1)[0], secrets.ever(1, window=2, epsilon=1.0))
+    tracker = SecretTrackers.start(small_models(1)[0], secrets.ever(1, window=2, epsilon=1.0))
     with pytest.raises(InputError, match="column must hold 2 numbers"):
         tracker.observe(column)
 
@@ -318,13 +320,13 @@ def test_random_chains_and_automata(seed, n, order, states, events, tumbling):
     text = rng.choice(["^ ", ""]) + " ".join(parts) + rng.choice([" $", ""])
     secret = secrets.pattern(text, window=events if tumbling else f"first {events}", epsilon=1.0)
     try:
-        tracker = SecretTracker.start(model, secret)
+        tracker = SecretTrackers.start(model, secret)
     except InputError:
         return
     length = min(5, 2 * events)
     every, compiled, columns = Enumerated(model, length), secret.over(model.alphabet), random_columns(seed, n, length)
     for k in range(length):
-        if tracker.ahead.limit == tracker.step:
+        if one(tracker).ahead.limit == one(tracker).step:
             break
         tracker = tracker.observe(columns[k])
         assert_accounts_are_exact(tracker, every, compiled, columns[: k + 1])
@@ -337,11 +339,11 @@ def test_sparse_chains_of_many_symbols_stay_sparse():
     line = sparse.diags_array([0.5, 0.25, 0.25], offsets=[0, 1, -1], shape=(n, n)).tolil()
     line[0, 0], line[n - 1, n - 1] = 0.75, 0.75
     model = MarkovModel(np.full(n, 1 / n), sparse.csr_array(line))
-    tracker = SecretTracker.start(model, secrets.ever(list(range(1990, 2010)), epsilon=0.5, window="first 50"))
+    tracker = SecretTrackers.start(model, secrets.ever(list(range(1990, 2010)), epsilon=0.5, window="first 50"))
     for place in (100, 2000, 3000):
         tracker = tracker.observe(1.0 + np.exp(-np.abs(np.arange(n) - place) / 50))
-    assert tracker.lowest < tracker.log_odds < tracker.highest
-    assert tracker.masses.shape == (1, 1, 2, n)
+    assert one(tracker).latest.lowest < one(tracker).latest.log_odds < one(tracker).latest.highest
+    assert one(tracker).masses.shape == (1, 1, 2, n)
 
 
 def test_the_outward_bounds_hold_the_exact_figure():
@@ -350,7 +352,7 @@ def test_the_outward_bounds_hold_the_exact_figure():
     for seed, model in enumerate([*small_models(1)[:3], *small_models(2)[:3], rare]):
         secret = secrets.ever(1, window="first 4", epsilon=1.0)
         compiled, columns = secret.over(model.alphabet), random_columns(seed, model.n)
-        tracker, chain = SecretTracker.start(model, secret), model.advance(np.eye(model.size))
+        tracker, chain = SecretTrackers.start(model, secret), model.advance(np.eye(model.size))
         paths = {(s,): Fraction(p) for s, p in enumerate(model.initial.tolist())}
         for _ in range(3):
             paths = {(*path, t): chance * Fraction(chain[path[-1], t]) for path, chance in paths.items()
@@ -358,11 +360,11 @@ def test_the_outward_bounds_hold_the_exact_figure():
         words = {path: model.newest[list(path)].tolist() for path in paths}
         extremes, prior = [0.0], _shares(paths, words, compiled)
         for column in columns[:4]:
-            paths = {path: chance * Fraction(column[words[path][tracker.step]]) for path, chance in paths.items()}
+            paths = {path: chance * Fraction(column[words[path][one(tracker).step]]) for path, chance in paths.items()}
             tracker, given = tracker.observe(column), _shares(paths, words, compiled)
             extremes.append(math.log(given[1] / prior[1]) - math.log(given[0] / prior[0]))
-            assert 0 <= min(extremes) - tracker.lowest < 1e-11
-            assert 0 <= tracker.highest - max(extremes) < 1e-11
+            assert 0 <= min(extremes) - one(tracker).latest.lowest < 1e-11
+            assert 0 <= one(tracker).latest.highest - max(extremes) < 1e-11
 
 
 def _shares(paths, words, compiled):
@@ -392,7 +394,9 @@ def test_fact_5_a_promise_fails_under_another_model_unless_that_observer_is_watc
                     passed = max(passed, moved)
                 else:
                     kept = max(kept, moved)
-                    assert trackers.rows[1][0].log_odds == pytest.approx(every.log_odds(values, 2, columns), abs=1e-9)
+                    assert trackers.rows[1][0].latest.log_odds == pytest.approx(
+                        every.log_odds(values, 2, columns), abs=1e-9
+                    )
     assert passed > 0.2 + 1e-3
     assert kept <= 0.2
 
@@ -463,10 +467,10 @@ def test_the_account_from_any_hour_equals_enumeration(secret, slots, place, leng
     for seed, plain in enumerate(small_models(3)[::3]):
         model, columns = in_slots(plain, slots), random_columns(seed, plain.n, length)
         every, values = clocked(model, secret, slots, place, length, events)
-        tracker, count = SecretTracker.start(model, secret, place=place), secret.over(model.alphabet).automaton.values
+        tracker, count = SecretTrackers.start(model, secret, place=place), secret.over(model.alphabet).automaton.values
         for k in range(min(length, tracker.limit or length)):
             tracker = tracker.observe(columns[k])
-            for account in accounts(tracker):
+            for account in accounts(one(tracker)):
                 window = account.first, account.events
                 if sum(window) > length:
                     continue

@@ -33,8 +33,8 @@ def over(secret: secrets.Secret, n: int = 3) -> automaton.Automaton:
 
 
 def of_pattern(text: str) -> automaton.Automaton:
-    tree = automaton.parsed(text)
-    return automaton.recognised(tree, {name: LETTERS.index(name) for name in automaton.names(tree)}, 3)
+    names = automaton.names(automaton.parsed(text))
+    return automaton.recognised([(text, {name: LETTERS.index(name) for name in names})], 3)
 
 
 def test_kinds_of_automata_mean_what_they_say():

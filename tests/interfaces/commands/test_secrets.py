@@ -205,10 +205,10 @@ def test_a_secret_without_epsilon_is_refused_and_one_that_is_only_measured_relea
         sv.Policy(secrets=measured)
     with pytest.raises(InputError, match="has no epsilon"):
         sv.decode_stream(PAIR, [0], mechanism="guarded", secrets=[measured])
-    tracker = sv.secrets.SecretTracker.start(PAIR, measured)
+    tracker = sv.secrets.SecretTrackers.start(PAIR, measured)
     for _ in range(3):
         tracker = tracker.observe([0.4, 0.6])
-    assert tracker.log_odds != 0
+    assert tracker.rows[0][0].latest.log_odds != 0
 
 
 def test_no_function_of_the_core_and_the_layers_above_has_an_epsilon_of_its_own():

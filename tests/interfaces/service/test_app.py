@@ -273,7 +273,7 @@ def test_an_account_comes_with_the_terms_that_really_run(tmp_path, key):
         state = State.start(own)
         for value in values:
             _, state = observe(own, state, np.array([WORDS.index(value)]))
-        assert found["account"]["secrets"][0]["log_odds"] == state.trackers[0].worst()[0].log_odds
+        assert found["account"]["secrets"][0]["log_odds"] == state.trackers[0].worst()[0].latest.log_odds
 
 
 @pytest.mark.slow

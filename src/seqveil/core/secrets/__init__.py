@@ -3,9 +3,9 @@
 >>> import seqveil as sv
 >>> secret = sv.secrets.ever("clinic", epsilon=0.5, window="first 20")
 >>> model = sv.MarkovModel([0.8, 0.2], [[0.9, 0.1], [0.6, 0.4]], alphabet=["home", "clinic"])
->>> tracker = sv.secrets.SecretTracker.start(model, secret)
->>> tracker = tracker.observe([0.6, 0.4])  # something was released that home makes likelier than the clinic does
->>> tracker.lowest <= tracker.log_odds < 0
+>>> trackers = sv.secrets.SecretTrackers.start(model, secret)
+>>> disclosed = trackers.observe([0.6, 0.4]).rows[0][0].latest  # home makes what was released likelier
+>>> disclosed.lowest <= disclosed.log_odds < 0
 True
 """
 

@@ -34,11 +34,11 @@ from numpy.typing import ArrayLike, NDArray
 from seqveil.core import filtering, words
 from seqveil.core.bulk import form, in_parts
 from seqveil.core.errors import InputError
-from seqveil.core.kernel import UNIT, Floats, Ints
+from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets.ahead import MARGIN, Ahead, Automata, begun, weigh
 from seqveil.core.secrets.declared import Secret
-from seqveil.core.secrets.windows import Mask, WindowAccount, WindowRecords, reach
+from seqveil.core.secrets.windows import Mask, WindowAccount, WindowRecords, off_by, reach
 
 TOGETHER = 2_000_000  # numbers of the weights of users who are worked on together
 BY_USER = ("now", "ended", "records", "current", "gone", "disclosed_all")  # of a `SecretTracker`
@@ -51,31 +51,18 @@ def _gathered(distributions: Floats, target: Ints, size: int) -> Floats:
     return filtering.gathered(places.ravel(), distributions.ravel(), users * size * width).reshape(users, size, width)
 
 
-def _of_latest(name: str, says: str) -> Any:
-    """A number of the window that holds the latest event, as a property of `SecretTracker`."""
-    return property(lambda tracker: getattr(tracker.latest, name), doc=says)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False)
 class SecretTracker:
-    """The accounts of one secret under one model, of B users after `step` releases; `observe` gives the next.
+    """The accounts of one secret under one model, of B users after `step` releases.
 
-    The figures of a single account (`log_odds`, `latest`, `worst`, …) are those of the first user.
-
-    >>> from seqveil.core.secrets.declared import ever
-    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> tracker = SecretTracker.start(model, ever(1, epsilon=0.5, window="first 3"))
-    >>> round(tracker.prior, 6), tracker.masses.round(6).tolist()
-    (0.595, [[[[0.405, 0.0], [0.095, 0.5]]]])
-    >>> disclosed = tracker.observe([0.25, 0.75])
-    >>> round(disclosed.log_odds, 4), round(disclosed.posterior, 4)
-    (0.9861, 0.7975)
+    `latest` and `worst` are those of the first user.
     """
 
     ahead: Ahead
     memory: Automata  # those that kernels may go by: M states
     automata: Automata  # the same, and after them its own where that is not among them: R states, r = K·m + k
-    which: int  # of them is this secret's
+    own: Ints  # (R,) where its own automaton stands in each state of all
+    remembered: Ints  # (R,) what of that state is remembered, m
     step: int
     now: Floats  # (B, R, S) distribution of the automata and the coming event's state
     unseen: Floats  # (S,) that of the state if nothing had been released, kept up where windows repeat
@@ -87,57 +74,40 @@ class SecretTracker:
     kept: bool = False  # by a mechanism, within the secret's ε; else what is released is measured, and no promise made
 
     @classmethod
-    def start(
-        cls, model: MarkovModel, secret: Secret, kept: bool = False, place: int = 0, memory: Automata | None = None
-    ) -> SecretTracker:
-        """One user before the first release. `kept`: a mechanism keeps the secret; the account of a window that is over
-        is then closed, with a bound from above, as soon as it can no longer be broken. Else it stays open until later
-        releases can reveal nothing more. `place` is the slot of its week (or day) that the first event is in, for a
-        secret that follows the clock."""
-        plan, memory, unseen = begun(model, secret, place), memory or Automata([]), model.initial
+    def start(cls, model: MarkovModel, secret: Secret, kept: bool, place: int, memory: Automata) -> SecretTracker:
+        """One user before the first release, as `SecretTrackers.start` has it."""
+        plan, unseen = begun(model, secret, place), model.initial
         automata = memory if plan in memory.plans else Automata([*memory.plans, plan])
         now = np.zeros((1, automata.size, model.size))
         now[0, 0] = filtering.start(model, 1)[0]
         now = _gathered(now, automata.target(0), automata.size)
         ended = np.zeros((1, 0, plan.values, memory.size, model.size))
-        live = WindowRecords.coming(plan, unseen, unseen[None], 0, 0, 0.0)
-        if plan.family:
-            live = live[:, :0]
+        live = WindowRecords.coming(plan, unseen, unseen[None], 0, int(plan.family), 0.0)  # of a family none
         if not plan.length:  # a trait: over before the stream began
             ended = (plan.at_start[:, None] * now[:, None])[:, None]
-        first, nobody = live[:, live.index[0] == plan.holding(0)], np.zeros(1, bool)
-        nothing = WindowRecords.fresh(np.full(1, -1), np.full((1, plan.values), 1.0 / plan.values), 1)
-        which = automata.plans.index(plan)
-        made = cls(plan, memory, automata, which, 0, now, unseen, ended, live, first, nothing, nobody, kept)
-        return made if len(first.index[0]) else replace(made, current=made._known_before(1))
-
-    @property
-    def _own(self) -> Ints:
-        """The state of the secret's own automaton, by that of all: (R,)."""
-        return np.asarray(self.automata.states[self.which])
+        none = WindowRecords.fresh(np.full(1, -1), np.full((1, plan.values), 1.0 / plan.values), 1)
+        own, current = automata.states[automata.plans.index(plan)], _known_before(plan, unseen, 0, 1)
+        remembered = np.arange(automata.size) // (automata.size // memory.size)
+        return cls(
+            plan, memory, automata, own, remembered, 0, now, unseen, ended, live, current, none, np.zeros(1, bool), kept
+        )
 
     @property
     def rows(self) -> int:
         """M: the rows that a kernel may have a symbol."""
         return self.memory.size
 
-    @property
-    def _each(self) -> int:
-        """K: the states of all automata for each of the memory."""
-        return self.automata.size // self.memory.size
-
     @cached_property
     def states(self) -> Floats:
         """Distribution of what is remembered and the coming event's state, as probabilities: (B, M, S)."""
         now = filtering.clear(self.now)
-        return np.add.reduce(now.reshape(len(now), self.rows, self._each, -1), 2)
+        return np.add.reduce(now.reshape(len(now), self.rows, -1, self.ahead.model.size), 2)
 
     def _shown(self, distributions: Floats) -> Floats:
         """Distributions (…, M, S) of states as distributions (…, Z) of sources, symbols that are remembered alike
         together: z = n·m + x."""
         model, (*shape, _) = self.ahead.model, distributions.shape
-        flat = distributions.reshape(-1, model.size)
-        found = filtering.symbols(model, flat) if flat.size else np.zeros((0, model.n))
+        found = filtering.symbols(model, distributions.reshape(-1, model.size))
         return found.reshape(*shape[:-1], shape[-1] * model.n)
 
     @cached_property
@@ -150,8 +120,8 @@ class SecretTracker:
         """Pr(v, Z_k = z | y_<k) for every window on record, over, in progress or coming: (B, W, V, Z)."""
         plan, over = self.ahead, self.ended.shape[1]
         left = plan.left(self.records.index[:, over:].max(0, initial=-1), self.step)
-        ended, here = self._shown(filtering.clear(self.ended)), self._weighed(plan.over_states(left))
-        return np.concatenate([ended, here], axis=1) if over else here
+        here = self._weighed(plan.over_states(left))
+        return np.concatenate([self._shown(filtering.clear(self.ended)), here], axis=1) if over else here
 
     def family_masses(self, windows: Ints) -> Floats:
         """Pr(v, Z_k = z | y_<k) for windows "the first T events" (W,): (B, W, V, Z)."""
@@ -163,18 +133,13 @@ class SecretTracker:
         made = np.empty((users, *tables.shape[:2], self.rows * model.n))
         given = np.ascontiguousarray(tables.reshape(-1, *tables.shape[2:]).transpose(1, 2, 0))
         now, out, code = filtering.clear(self.now), made.reshape(users, -1, made.shape[3]), form(weigh, users)
-        in_parts(users, lambda part: code(now[part], given, self._own, model.newest, model.n, out[part]), now[0].size)
+        in_parts(users, lambda part: code(now[part], given, self.own, model.newest, model.n, out[part]), now[0].size)
         return made
 
     @property
     def error(self) -> float:
         """Relative error, from above, of any ratio of two probabilities now."""
         return self.rows * self.ahead.error(self.step)
-
-    def observe(self, column: ArrayLike) -> SecretTracker:
-        """The account after a release y with `column` = Q(y|·) (n,), of any mechanism; only proportions matter."""
-        self.check_room()
-        return self.after(scaled([column], self.rows, self.ahead.model.n))
 
     def after(self, columns: Floats) -> SecretTracker:
         """The accounts after releases with these columns Q(y|·) (B, M, n), each with 1 as its largest number."""
@@ -194,16 +159,15 @@ class SecretTracker:
     def _whenever(self, columns: Floats, everything: Mask) -> WindowRecords:
         """The window that ends with the event just released, with extremes over all that end then or later."""
         plan, model = self.ahead, self.ahead.model
-        shown = columns[:, np.arange(self.automata.size) // self._each][:, :, model.newest]
-        posterior, ratios = plan.family_odds(filtering.clear(self.now) * shown, self._own, self.step)
-        error, known = self.rows * plan.error(self.step + 1), self._known_before(len(columns))
+        shown = columns[:, self.remembered][:, :, model.newest]
+        posterior, ratios = plan.family_odds(filtering.clear(self.now) * shown, self.own, self.step)
+        error, known = self.rows * plan.error(self.step + 1), _known_before(plan, self.unseen, self.step, len(columns))
         before = replace(known, lowest=self.current.lowest, highest=self.current.highest)
         current = before.after(posterior[:, None], error, everything) if self.step + 1 in plan.open else before
         with np.errstate(divide="ignore"):
             odds = np.log(ratios)
-        room = np.where(np.isinf(odds), 0.0, error + 8 * UNIT * np.abs(odds))
-        low, high = odds[:, :1] - room[:, :1], odds[:, 1:] + room[:, 1:]
-        return replace(current, lowest=np.minimum(current.lowest, low), highest=np.maximum(current.highest, high))
+        low, high = odds[:, :1], odds[:, 1:]
+        return current.reaching(low - off_by(low, error), high + off_by(high, error))
 
     def _holding(self, found: WindowRecords) -> WindowRecords:
         """The window that holds the event just released; the only one where windows do not repeat."""
@@ -212,21 +176,15 @@ class SecretTracker:
         if there.any():
             return found[:, there]
         if plan.repeats and (plan.offset + self.step) % plan.length == 0:
-            return self._known_before(len(found.index))
+            return _known_before(plan, self.unseen, self.step, len(found.index))
         return self.current
-
-    def _known_before(self, users: int) -> WindowRecords:
-        """A window whose value is known beforehand: nothing can be disclosed about it."""
-        plan, window = self.ahead, np.array([self.ahead.holding(self.step)])
-        prior = plan.family_priors[self.step] if plan.family else (plan.at_start * self.unseen).sum(1)
-        return WindowRecords.fresh(window, prior[None], users)
 
     def _moved(self, columns: Floats, ruled_out: Mask) -> SecretTracker:
         """One event on: condition every distribution on the release, then step the chain; windows end and begin."""
         plan, model, users = self.ahead, self.ahead.model, len(self.now)
         distributions = np.concatenate([self.now, self.ended.reshape(users, -1, model.size)], axis=1)
         count, size = distributions.shape[1], self.automata.size
-        rows = np.concatenate([np.arange(size) // self._each, np.arange(count - size) % self.rows])
+        rows = np.concatenate([self.remembered, np.arange(count - size) % self.rows])
         if ruled_out.any():  # by the model: only which states could have made the release is known
             sums = filtering.clear(distributions).sum(2, keepdims=True)
             distributions = np.where(ruled_out[:, None, None], sums, distributions)
@@ -234,9 +192,7 @@ class SecretTracker:
         given = columns[:, rows].reshape(-1, model.n)
         moved = filtering.carry(model, distributions.reshape(-1, model.size), given).reshape(distributions.shape)
         now, ended, step = moved[:, :size], moved[:, size:].reshape(self.ended.shape), self.step + 1
-        place = plan.offset + step
-        over = plan.length and (place % plan.length == 0 if plan.repeats else place == plan.length and not plan.family)
-        if over and (self.records.index == plan.holding(self.step)).any():
+        if (plan.left(self.records.index, self.step) == 0).any():
             ended = np.concatenate([ended, self._by_value(now)[:, None]], axis=1)
         if self.rows > 1 and ended.size:
             each = ended.reshape(-1, self.rows, model.size)
@@ -259,8 +215,8 @@ class SecretTracker:
 
     def _by_value(self, now: Floats) -> Floats:
         """Distribution (B, R, S) at the end of a window as that of its value, what is remembered and the state."""
-        labels, size = self.ahead.automaton.labels[self._own], self.ahead.values * self.rows
-        target = labels * self.rows + np.arange(labels.size) // self._each
+        labels, size = self.ahead.automaton.labels[self.own], self.ahead.values * self.rows
+        target = labels * self.rows + self.remembered
         return _gathered(now, target[:, None], size).reshape(len(now), -1, self.rows, now.shape[2])
 
     def _retired(self) -> SecretTracker:
@@ -272,20 +228,22 @@ class SecretTracker:
         flat = self.ended.reshape(users * count, self.ahead.values, -1)
         prior, error = past.prior.reshape(users * count, -1), 2 * self.error
         up, down = ((np.maximum(reach(flat, prior, way), 0.0) + error).reshape(users, count) for way in (sides, "both"))
-        over = np.isinf(past.odds) | (down <= MARGIN * scale)  # disclosed, by a mechanism that does not keep it, or not
+        known = np.isinf(past.odds)  # disclosed, by a mechanism that does not keep it
+        over = known | (down <= MARGIN * scale)
         if self.kept:
             over |= (past.odds if sides == "up" else np.abs(past.odds)) + up <= scale
         over &= (past.index >= 0) & ~self.disclosed_all[:, None]
         if not over.any():
             return self
-        closed = past.widened(down, up)
+        closed = past.reaching(past.odds - np.where(known, 0.0, down), past.odds + np.where(known, 0.0, up))
         gone = self.gone.and_then(replace(closed, index=np.where(over, past.index, -1))).worst(sides)
-        index = np.where(over, -1, past.index)
-        kept = np.concatenate([(index >= 0).any(0), np.ones(self.records.index.shape[1] - count, bool)])
-        all_index = np.concatenate([index, self.records.index[:, count:]], axis=1)
-        found = replace(self.records, index=all_index)[:, kept]
-        ended = np.where((index < 0)[:, :, None, None, None], 0.0, self.ended)  # which bounds nothing
-        return replace(self, ended=ended[:, kept[:count]], records=found, gone=gone)
+        index = self.records.index.copy()
+        index[:, :count][over] = -1
+        kept, ended = index.max(0) >= 0, self.ended.copy()
+        ended[index[:, :count] < 0] = 0.0  # which bounds nothing
+        return replace(
+            self, ended=ended[:, kept[:count]], records=replace(self.records, index=index)[:, kept], gone=gone
+        )
 
     def take(self, rows: Any) -> SecretTracker:
         """Of some users."""
@@ -303,12 +261,13 @@ class SecretTracker:
                 ended = np.concatenate([np.zeros((users, most - over, *part.ended.shape[2:])), part.ended], axis=1)
                 part = replace(part, ended=ended, records=empty.and_then(part.records))
             wide.append(part)
-        found: dict[str, Any] = {}
-        for name in BY_USER:
+
+        def stacked(name: str) -> Any:
             first, *others = (getattr(part, name) for part in wide)
             arrays = isinstance(first, np.ndarray)
-            found[name] = np.concatenate([first, *others]) if arrays else first.and_then(*others, axis=0)
-        return replace(parts[0], **found)
+            return np.concatenate([first, *others]) if arrays else first.and_then(*others, axis=0)
+
+        return replace(parts[0], **{name: stacked(name) for name in BY_USER})
 
     @property
     def secret(self) -> Secret:
@@ -316,29 +275,16 @@ class SecretTracker:
         return self.ahead.secret
 
     @property
-    def in_first_window(self) -> bool:
-        """Whether more events of the first window are to come: if the stream ends here, no window is whole."""
-        return bool(self.step) and not self.ahead.family and self.ahead.offset + self.step < self.ahead.length
-
-    @property
-    def in_later_window(self) -> bool:
-        """Whether there is a whole window and more events of the last one are to come."""
-        place = self.ahead.offset + self.step
-        return self.ahead.repeats and place > self.ahead.length and place % self.ahead.length != 0
+    def inside_window(self) -> tuple[bool, bool]:
+        """Whether more events of the first window are to come, so that no window is whole; and of a later one."""
+        plan, place = self.ahead, self.ahead.offset + self.step
+        first = bool(self.step) and not plan.family and place < plan.length
+        return first, plan.repeats and place > plan.length and place % plan.length != 0
 
     @property
     def limit(self) -> int | None:
         """The number of events it goes on for; what is only measured goes on without windows that cannot be counted."""
         return self.ahead.limit if self.kept else self.ahead.foreseen
-
-    def check_room(self) -> None:
-        """Refuse one event more than the promise was made for; whoever releases asks before anything is drawn."""
-        if self.limit is not None and self.step >= self.limit:
-            what = "was promised for" if self.kept else "can be measured in"
-            raise InputError(f"this secret {what} streams of at most {self.limit} events; {self.ahead.beyond}")
-
-    def __repr__(self) -> str:
-        return f"SecretTracker({self.name}, {self.step} released, log odds {self.log_odds:.4g})"
 
     @cached_property
     def latest(self) -> WindowAccount:
@@ -351,42 +297,15 @@ class SecretTracker:
         return self.gone.and_then(self.current, self.records).worst(self.secret.sides).account(self.ahead)
 
     @property
-    def epsilon(self) -> float | None:
-        """The ε that the secret is kept within; None where it is only measured."""
-        return self.secret.epsilon if self.kept else None
-
-    @property
-    def name(self) -> str:
-        """What is watched, as the command line spells it."""
-        return self.secret.name
-
-    @property
     def sentence(self) -> str:
         """What is promised, or that nothing is, as a person can read it."""
         return self.secret.sentence if self.kept else words.measured(self.secret)
 
-    prior = _of_latest("prior", "Pr(E) of that window.")
-    posterior = _of_latest("posterior", "Pr(E | all releases so far), as `prior`.")
-    log_odds = _of_latest("log_odds", "Exact log B of that window.")
-    lowest = _of_latest("lowest", "The least log B of that window at any time so far, rounded down.")
-    highest = _of_latest("highest", "The largest log B of that window at any time so far, rounded up.")
 
-
-def scaled(columns: Any, rows: int, n: int) -> Floats:
-    """Columns (B, n) or (B, Z) as (B, M, n), the largest number of each 1; refused where they are none."""
-    try:
-        given = np.asarray(columns, np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"a column must hold {n} numbers Q(y|x); got other objects") from None
-    fits = given.ndim == 2 and given.shape[1] in (n, n * rows)
-    if not (fits and given.min(initial=0.0) >= 0.0 and given.max(initial=0.0) < np.inf):  # nor where one is no number
-        remembered = f", or {n * rows} by what is remembered" if rows > 1 else ""
-        raise InputError(
-            f"a column must hold {n} numbers Q(y|x){remembered}, finite and not negative; got shape {given.shape[1:]}"
-        )
-    top = given.max(1, keepdims=True)
-    given = (given / np.where(top > 0, top, 1.0)).reshape(len(given), -1, n)
-    return np.broadcast_to(given, (len(given), rows, n))
+def _known_before(plan: Ahead, unseen: Floats, step: int, users: int) -> WindowRecords:
+    """The window that holds an event, before anything was disclosed about it; nothing can be where it is certain."""
+    prior = plan.family_priors[step] if plan.family else ((plan.at_start if step else plan.at_first) * unseen).sum(1)
+    return WindowRecords.fresh(np.array([plan.holding(step)]), prior[None], users)
 
 
 @dataclass(frozen=True, eq=False)
@@ -424,15 +343,23 @@ class TrackedUsers:
         """How many releases there were."""
         return self.own[0].step
 
-    def observe(self, columns: Any) -> TrackedUsers:
+    def observe(self, columns: ArrayLike) -> TrackedUsers:
         """The accounts after releases with these columns: (B, n) Q(y|x), or (B, Z) Q(y|x, m) with z = n·m + x."""
-        given = scaled(columns, self.memories, self.n)
-        rows = tuple(tuple(one.after(given) for one in row) for row in self.rows)
-        return TrackedUsers(rows, self.forgot)
+        given, n, sources = np.asarray(columns, np.float64), self.n, self.n * self.memories
+        fits = given.ndim == 2 and given.shape[1] in (n, sources)
+        if not (fits and given.min(initial=0.0) >= 0.0 and given.max(initial=0.0) < np.inf):  # nor where one is NaN
+            raise InputError(
+                f"a column must hold {n} numbers Q(y|x), or {sources} by what is remembered, finite and not negative; "
+                f"got shape {given.shape[1:]}"
+            )
+        top = given.max(1, keepdims=True)
+        given = (given / np.where(top > 0, top, 1.0)).reshape(len(given), -1, n)
+        given = np.broadcast_to(given, (len(given), self.memories, n))
+        return replace(self, rows=tuple(tuple(one.after(given) for one in row) for row in self.rows))
 
-    def forgetting(self, lost: Mask) -> TrackedUsers:
+    def forgetting(self) -> TrackedUsers:
         """From this event on these users' kernels go by symbol alone, for good."""
-        return replace(self, forgot=np.where(lost & (self.forgot < 0), self.step, self.forgot))
+        return replace(self, forgot=np.where(self.forgot < 0, self.step, self.forgot))
 
     def take(self, rows: Any) -> TrackedUsers:
         """Of some users."""
@@ -453,40 +380,34 @@ class TrackedUsers:
         found[:] = [SecretTrackers(self, row) for row in range(len(self))]
         return found
 
-    @cached_property
-    def with_room(self) -> bool:
-        """True; refuses one event more than the promises were made for. Asked once of all users."""
-        for row in self.rows:
-            for one in row:
-                one.check_room()
-        return True
-
-    @property
-    def at_once(self) -> int:
-        """How many users are worked on together."""
-        every = [one for row in self.rows for one in row]
-        windows = sum((1 + one.records.index.shape[1]) * one.ahead.values * one.states[0].size for one in every)
-        return max(1, TOGETHER // windows)
-
 
 def together(trackers: NDArray[np.object_]) -> Iterator[tuple[NDArray[np.intp], TrackedUsers]]:
     """Users who stand at the same event, with their places in the call, so many at a time as fit the memory."""
-    held: dict[int, tuple[TrackedUsers, list[int], list[int]]] = {}
+    held: dict[int, list[int]] = {}  # the places of those who already stand in the same arrays
     for place, each in enumerate(trackers):
-        alike = held.get(id(each.users)) or held.setdefault(id(each.users), (each.users, [], []))
-        alike[1].append(place)
-        alike[2].append(each.row)
-    found: dict[tuple[int, ...], list[tuple[TrackedUsers, list[int], list[int]]]] = {}
-    for one in held.values():
-        found.setdefault((one[0].step, *(own.ahead.offset for own in one[0].own)), []).append(one)
-    for parts in found.values():
-        size, places = parts[0][0].at_once, np.concatenate([np.array(one[1], np.intp) for one in parts])
-        everyone = TrackedUsers.joined(
-            [users if rows == list(range(len(users))) else users.take(rows) for users, _, rows in parts]
+        held.setdefault(id(each.users), []).append(place)
+    found: dict[tuple[int, ...], list[list[int]]] = {}
+    for places in held.values():
+        users = trackers[places[0]].users
+        found.setdefault((users.step, *(own.ahead.offset for own in users.own)), []).append(places)
+    for groups in found.values():
+        everyone, where = (
+            TrackedUsers.joined([_standing(trackers[places]) for places in groups]),
+            np.concatenate(groups),
         )
-        for at in range(0, places.size, size):
+        numbers = sum((1 + one.records.index.shape[1]) * one.ahead.values * one.rows * one.ahead.model.size
+                      for row in everyone.rows for one in row)  # fmt: skip
+        size = max(1, TOGETHER // numbers)
+        for at in range(0, where.size, size):
             some = slice(at, at + size)
-            yield places[some], everyone if places.size <= size else everyone.take(some)
+            yield where[some], everyone if where.size <= size else everyone.take(some)
+
+
+def _standing(trackers: NDArray[np.object_]) -> TrackedUsers:
+    """Users who stand in the same arrays, as arrays of them alone."""
+    users: TrackedUsers = trackers[0].users
+    rows = [each.row for each in trackers]
+    return users if rows == list(range(len(users))) else users.take(rows)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -495,6 +416,15 @@ class SecretTrackers:
 
     A promise that holds under one model may fail under another; a kernel that keeps all rows keeps it for every
     observer who believes one of the models.
+
+    >>> from seqveil.core.secrets.declared import ever
+    >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> trackers = SecretTrackers.start(model, ever(1, epsilon=0.5, window="first 3"))
+    >>> trackers.rows[0][0].masses.round(6).tolist()
+    [[[[0.405, 0.0], [0.095, 0.5]]]]
+    >>> disclosed = trackers.observe([0.25, 0.75]).rows[0][0].latest
+    >>> round(disclosed.prior, 6), round(disclosed.log_odds, 4), round(disclosed.posterior, 4)
+    (0.595, 0.9861, 0.7975)
     """
 
     users: TrackedUsers
@@ -509,12 +439,17 @@ class SecretTrackers:
         place: int = 0,
         memory: Sequence[Secret] = (),
     ) -> SecretTrackers:
-        """One user before the first release. The models share one alphabet; `kept` and `place` are as in
-        `SecretTracker.start`, and kernels may go by the automata of the secrets in `memory`."""
+        """One user before the first release. The models share one alphabet.
+
+        Parameters:
+            kept: a mechanism keeps the secrets; the account of a window that is over is then closed, with a bound from
+                above, as soon as it can no longer be broken. Else it stays open until later releases can reveal
+                nothing more.
+            place: the slot of its week (or day) that the first event is in, for secrets that follow the clock.
+            memory: the secrets by whose automata kernels may go.
+        """
         chains = [models] if isinstance(models, MarkovModel) else list(models)
         wanted = [secrets] if isinstance(secrets, Secret) else list(secrets)
-        if not chains or not wanted or not all(isinstance(one, Secret) for one in wanted):
-            raise InputError("give at least one model and one secret, made for instance with secrets.ever; got others")
         if any(chain.alphabet != chains[0].alphabet for chain in chains):
             raise InputError("the models of several observers must share one alphabet; fit them with the same one")
         rows = []
@@ -539,25 +474,27 @@ class SecretTrackers:
         return int(self.users.forgot[self.row])
 
     def observe(self, column: ArrayLike) -> SecretTrackers:
-        """The accounts after a release with `column` = Q(y|·); these stay as they are."""
+        """The accounts after a release with `column` = Q(y|·), of any mechanism; only proportions matter."""
         self.check_room()
-        return SecretTrackers(self.alone.observe([column]))
+        return SecretTrackers(self.alone.observe(np.array([column], np.float64)))
 
     def check_room(self) -> None:
         """Refuse one event more than the promises were made for, before anything is drawn."""
-        _ = self.users.with_room
+        if self.limit is not None and self.users.step >= self.limit:
+            what = "was promised for" if self.users.own[0].kept else "can be measured in"
+            raise InputError(f"this secret {what} streams of at most {self.limit} events; {self.beyond}")
 
     @property
     def limit(self) -> int | None:
         """The number of events that the promises were made for; None for no limit."""
-        limits = (tracker.limit for row in self.rows for tracker in row)
+        limits = (tracker.limit for row in self.users.rows for tracker in row)
         return min((limit for limit in limits if limit is not None), default=None)
 
     @property
     def beyond(self) -> str:
         """Why the promises go no further, and what to do: the end of a message."""
-        ends = (tracker.ahead.beyond for row in self.rows for tracker in row if tracker.limit == self.limit)
-        return "" if self.limit is None else next(ends)
+        every = (tracker for row in self.users.rows for tracker in row)
+        return "" if self.limit is None else next(one.ahead.beyond for one in every if one.limit == self.limit)
 
     def worst(self) -> list[SecretTracker]:
         """For every secret, the account of the observer who learned most about it."""

@@ -1,9 +1,9 @@
 """Finite automata that recognise a secret: what has to be remembered of a window to know, at its end, what it was.
 
 An automaton over n symbols has moves δ(a, x) and a label for every state; it starts in state 0. The value of a window
-x_1..x_N is the label of δ(…δ(δ(0, x_1), x_2)…, x_N): 1 (it happened) or 0 for a single secret, the number of a
-combination for several at once. All automata here are minimal, and numbered in the order in which the symbols reach
-their states, so two that give the same labels are equal array by array.
+x_1..x_N is the label of δ(…δ(δ(0, x_1), x_2)…, x_N): 1 (it happened) or 0 for a single secret; of several at once, each
+is a binary digit of the label, the first one the lowest. All automata here are minimal, and numbered in the order in
+which the symbols reach their states, so two that give the same labels are equal array by array.
 
 Every secret is a *pattern* (`recognised`), in a small language of regular expressions: symbols separated by spaces,
 `"quoted"` where a name holds spaces or signs, with
@@ -45,15 +45,13 @@ _DEEPEST = 30
 
 Node = tuple[object, ...]  # the kind of a pattern, and its parts
 ANYTHING: Node = ("repeat", ("any",), 0, None)
-VALUES: Node = ("symbol", "values")
-THEN: Node = ("symbol", "then")
 
 
 @dataclass(frozen=True, eq=False)
 class Automaton:
     """A deterministic automaton: `moves` (A, n) and `labels` (A,) in 0..values-1; it starts in state 0.
 
-    >>> health = recognised(VALUES, {"values": 2}, n=3)
+    >>> health = recognised([("values", {"values": 2})], n=3)
     >>> health.moves.tolist(), health.labels.tolist()
     ([[0, 0, 1], [1, 1, 1]], [0, 1])
     >>> health.read([0, 2, 1]), health.read([0, 0])
@@ -77,24 +75,6 @@ class Automaton:
         return int(self.labels[state])
 
 
-def product(parts: Sequence[Automaton]) -> Automaton:
-    """All parts at once: the label is the combination of theirs, the first part's counting fastest."""
-    columns, place = _columns(np.concatenate([part.moves for part in parts]))
-    tables = np.split(columns, np.cumsum([part.size for part in parts])[:-1])
-    factors = np.cumprod([1, *(part.values for part in parts)]).tolist()
-
-    def step(states: tuple[int, ...], letter: int) -> tuple[int, ...]:
-        return tuple(int(table[state, letter]) for table, state in zip(tables, states, strict=True))
-
-    order, moves = _reached((0,) * len(parts), range(columns.shape[1]), step)
-    labels = [
-        sum(int(part.labels[state]) * factor for part, state, factor in zip(parts, states, factors, strict=False))
-        for states in order
-    ]
-    small = minimal(moves, np.array(labels), factors[-1])
-    return Automaton(small.moves[:, place], small.labels, small.values)
-
-
 def _reached(start: Any, letters: Iterable[Any], step: Callable[[Any, Any], Any]) -> tuple[list[Any], Codes]:
     """States reached from the start, in the order of a breadth-first walk, and where each letter leads from each."""
     order, number, moves, letters = [start], {start: 0}, list[int](), list(letters)
@@ -114,21 +94,20 @@ def minimal(moves: Codes, labels: Codes, values: int = 2) -> Automaton:
     """The smallest automaton with the same labels: states that can be reached, those that act alike made one.
 
     Moore's refinement: two states are distinguished by their labels, then by the classes they move to, until nothing
-    changes. Symbols that act alike in every state are one column meanwhile, so an alphabet of 10,000 costs little.
+    changes.
     """
-    columns, place = _columns(np.asarray(moves, dtype=np.int64))
     classes = np.unique(labels, return_inverse=True)[1].ravel()
     found = 0
     while classes.max() + 1 > found:
         found = int(classes.max()) + 1
-        key = np.concatenate([classes[:, None], classes[columns]], axis=1)
+        key = np.concatenate([classes[:, None], classes[moves]], axis=1)
         classes = np.unique(key, axis=0, return_inverse=True)[1].ravel()
     member = np.zeros(found, np.int64)
     member[classes] = np.arange(len(classes))
-    moved = classes[columns[member]]
+    moved = classes[moves[member]]
     order, small = _reached(int(classes[0]), range(moved.shape[1]), lambda state, letter: int(moved[state, letter]))
     check_size(len(order))
-    return Automaton(small[:, place], np.asarray(labels, np.int64)[member[order]], values)
+    return Automaton(small, labels[member[order]], values)
 
 
 def check_size(states: int) -> None:
@@ -140,31 +119,31 @@ def check_size(states: int) -> None:
         )
 
 
-def _columns(moves: Codes) -> tuple[Codes, Codes]:
-    """The distinct columns of a table in the order of their first symbol, and the column of each symbol."""
-    _, first, place = np.unique(moves, axis=1, return_index=True, return_inverse=True)
-    order = np.argsort(first, kind="stable")
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return moves[:, first[order]], rank[place.ravel()]
+def recognised(patterns: Sequence[tuple[str, Mapping[str, ArrayLike]]], n: int) -> Automaton:
+    """The automaton of patterns over n symbols, read side by side, each with the codes that its names stand for.
 
-
-def recognised(tree: Node, sets: Mapping[str, ArrayLike], n: int) -> Automaton:
-    """The automaton of a pattern over n symbols; `sets` holds the codes that each of its names stands for.
-
-    >>> meal = recognised(parsed("a b* c"), {"a": 0, "b": [1, 3], "c": 2}, n=4)
+    >>> meal = recognised([("a b* c", {"a": 0, "b": [1, 3], "c": 2})], n=4)
     >>> meal.read([1, 0, 1, 3, 2]), meal.read([0, 0, 1])
     (1, 0)
     """
-    marked = np.zeros((len(sets) + 1, n), np.int64)
-    for row, codes in zip(marked, sets.values(), strict=False):
-        row[np.asarray(codes, np.int64)] = 1
-    columns, place = _columns(marked)  # symbols with the same names are one letter
-    letters = [frozenset(name for name, there in zip(sets, column, strict=False) if there) for column in columns.T]
-    start = _rows(ANYTHING, tree, ANYTHING), True  # what is left to match, and whether the window begins here
-    order, moves = _reached(start, letters, lambda state, letter: (_after(state[0], letter, state[1]), False))
-    small = minimal(moves, np.array([_empty(node, first, True) for node, first in order], np.int64))
-    return Automaton(small.moves[:, place], small.labels)
+    spelled = [[set[str]() for _ in patterns] for _ in range(n)]
+    for place, (_, sets) in enumerate(patterns):
+        for name, codes in sets.items():
+            for code in np.ravel(codes).tolist():
+                spelled[code][place].add(name)
+    letters = [tuple(map(frozenset, names)) for names in spelled]
+    column = {letter: k for k, letter in enumerate(dict.fromkeys(letters))}  # one for all symbols with the same names
+
+    def step(state: Any, letter: tuple[frozenset[str], ...]) -> Any:
+        nodes, begins = state
+        return tuple(_after(node, own, begins) for node, own in zip(nodes, letter, strict=True)), False
+
+    # what is left to match, and whether the window begins here
+    start = tuple(_rows(ANYTHING, parsed(text), ANYTHING) for text, _ in patterns), True
+    order, moves = _reached(start, column, step)
+    labels = [sum(_empty(node, begins, True) << place for place, node in enumerate(nodes)) for nodes, begins in order]
+    small = minimal(moves, np.array(labels, np.int64), 1 << len(patterns))
+    return Automaton(small.moves[:, [column[letter] for letter in letters]], small.labels, small.values)
 
 
 def parsed(text: str) -> Node:
@@ -210,18 +189,15 @@ def names(tree: Node) -> list[str]:
     """The names a pattern holds, each once, in order."""
     if tree[0] == "symbol":
         return [str(tree[1])]
-    below = [part for part in tree[1:] if isinstance(part, tuple)]
-    return list(dict.fromkeys(name for part in below for name in names(part)))
+    return list(dict.fromkeys(name for part in tree[1:] if isinstance(part, tuple) for name in names(part)))
 
 
 def _times(text: str) -> tuple[int, int | None]:
-    signs: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
-    if text in signs:
-        return signs[text]
-    low, comma, high = text.strip("{} ").partition(",")
+    low, comma, high = {"*": "0,", "+": "1,", "?": "0,1"}.get(text, text.strip("{} ")).partition(",")
     if len(low.strip()) > 4 or len(high.strip()) > 4:
         check_size(10_000)
     least, most = int(low), (int(high) if high.strip() else None) if comma else int(low)
+    check_size(least + 1)
     if most is not None and most < least:
         raise InputError(f"the pattern repeats from {least} up to {most} times; write the smaller number first")
     return least, most

@@ -21,20 +21,15 @@ from typing import Any, Literal
 import numpy as np
 
 from seqveil.core import words
-from seqveil.core.alphabet import Bins, Codes, Grid, Symbols, _from_json_value, _plain, _to_json_value
+from seqveil.core.alphabet import Codes, Grid, Symbols, _from_json_value, _plain, _to_json_value
 from seqveil.core.errors import InputError
 from seqveil.core.geography import Cells
-from seqveil.core.kernel import Floats
 from seqveil.core.secrets import automaton
-from seqveil.core.secrets.automaton import ANYTHING, THEN, VALUES, Automaton, Node
+from seqveil.core.secrets.automaton import Automaton
 from seqveil.core.times import Slots
 
 Sides = Literal["both", "up"]
 Window = int | str | None
-KINDS = {  # and what each says besides its values and what all say
-    "ever": (), "always": (), "count": ("at_least",), "followed_by": ("then",), "pattern": (), "zone": (),
-    "during": ("hours",), "joint": (), "trait": (),
-}  # fmt: skip
 _SHARED = ("epsilon", "window", "one_sided")
 _LARGEST_EPSILON = 100.0
 _LARGEST_WINDOW = 1_000_000
@@ -42,10 +37,6 @@ CALENDAR = {"day": 1, "week": 7}  # windows that follow the clock, and how many 
 CLOCKLESS = (
     'during, window="day" and window="week" need slots of time, whose beginnings are known; pass a model that was '
     "fitted with them, of half an hour each for instance"
-)
-NO_EPSILON = (
-    "expected epsilon, the most that the log odds of the secret may move in total, got none; say for instance "
-    "epsilon=0.5 (epsilon=None for a secret that is only measured)"
 )
 
 
@@ -73,16 +64,29 @@ class Secret:
     then: tuple[Any, ...] = ()
     at_least: int = 1
     text: str = ""
-    circle: tuple[float, ...] = ()  # centre, then radius
+    circle: tuple[float, ...] = ()  # the two numbers of the centre, then the radius
     hours: tuple[float, float] | None = None
     parts: tuple[Secret, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("epsilon", "window", "at_least"):
             object.__setattr__(self, name, _plain(getattr(self, name)))  # numpy's numbers as Python's
-        _check(self)
-        if self.epsilon is not None:
-            object.__setattr__(self, "epsilon", float(self.epsilon))  # 1 and 1.0 are one promise, and written alike
+        epsilon, window = self.epsilon, self.window
+        if epsilon is not None:
+            number = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
+            if not (number and 0 < epsilon <= _LARGEST_EPSILON):
+                raise InputError(
+                    f"the ε of a secret must be a number above 0, at most {_LARGEST_EPSILON:g}; got something else"
+                )
+            object.__setattr__(self, "epsilon", float(epsilon))  # 1 and 1.0 are one promise, and written alike
+        if not isinstance(self.one_sided, bool):
+            raise InputError("one_sided must be true or false; got something else")
+        named = window in (None, "event", *CALENDAR) or (isinstance(window, str) and _first(window) is not None)
+        if not (named or (_whole(window) and int(window or 0) <= _LARGEST_WINDOW)):
+            raise InputError(
+                f"window must be a number of events (1 to {_LARGEST_WINDOW}), event, day, week or first N, or left out "
+                "for the whole stream; got something else"
+            )
 
     @property
     def sides(self) -> Sides:
@@ -93,7 +97,10 @@ class Secret:
     def total(self) -> float:
         """The ε that it is to be kept within; refused where nobody said one."""
         if self.epsilon is None:
-            raise InputError(NO_EPSILON)
+            raise InputError(
+                "expected epsilon, the most that the log odds of the secret may move in total, got none; say for "
+                "instance epsilon=0.5 (epsilon=None for a secret that is only measured)"
+            )
         return self.epsilon
 
     @property
@@ -106,14 +113,13 @@ class Secret:
         """What is kept, as the command line spells it, without window and ε: "ever:health"."""
         if self.kind == "joint":
             return f"joint({', '.join(part.name for part in self.parts)})"
-        if self.kind in ("pattern", "trait"):
+        if self.text:  # a pattern, or the name of a trait
             return f"{self.kind}:{self.text}"
         if self.circle:
             return "zone:" + ",".join(f"{number:.10g}" for number in self.circle)
         values, then = (",".join(_spelled(value) for value in some) for some in (self.values, self.then))
-        ends = {"count": f":{self.at_least}", "followed_by": f">{then}"}
-        if self.hours is not None:
-            ends["during"] = f":{self.hours[0]:g}-{self.hours[1]:g}"
+        hours = "-".join(f"{hour:g}" for hour in self.hours or ())
+        ends = {"count": f":{self.at_least}", "followed_by": f">{then}", "during": f":{hours}"}
         return f"{self.kind}:{values}{ends.get(self.kind, '')}"
 
     def __str__(self) -> str:
@@ -143,9 +149,16 @@ class Secret:
         """The secret's automaton over the codes of an alphabet."""
         if self.kind == "trait":
             raise InputError("a trait is a label of the person, which no event shows: it cannot be read from a stream")
-        length = self.length(alphabet.slots)
-        machine, clock = self._machine(alphabet)
-        return Compiled(self, machine, clock, alphabet.n, length)
+        length = self.length(alphabet.slots)  # refused where hours need a clock and there is none
+        parts, n, patterns = self.parts or (self,), alphabet.n, []
+        closed = [part._closed_hours(alphabet.slots) for part in parts]
+        period = max(map(len, closed))
+        ticks, clock = np.unique([np.resize(own, period) for own in closed], axis=1, return_inverse=True)
+        for part, own in zip(parts, ticks, strict=True):  # outside its hours no letter is one of its values
+            begins = n * np.flatnonzero(own == 0)[:, None]
+            patterns.append((part._pattern, {name: begins + codes for name, codes in part._sets(alphabet).items()}))
+        machine = automaton.recognised(patterns, n * ticks.shape[1])
+        return Compiled(self, machine, clock.ravel().astype(np.int64), n, length)
 
     def named(self, alphabet: Symbols) -> Codes:
         """Codes of the symbols that the secret names: the sensitive ones, where some are to be distinguished.
@@ -157,42 +170,26 @@ class Secret:
         found = [codes for part in self.parts or (self,) for codes in part._sets(alphabet).values()]
         return np.unique(np.concatenate([np.zeros(0, np.int64), *found]))
 
-    def _machine(self, alphabet: Symbols) -> tuple[Automaton, Codes]:
-        """The automaton over letters x + n·clock[t mod period], and the clock."""
-        n = alphabet.n
-        if self.kind == "joint":
-            return _joined([part._machine(alphabet) for part in self.parts], n)
-        clock = self._closed_hours(alphabet.slots) if self.kind == "during" else np.zeros(1, np.int64)
-        # outside the hours x is the letter x + n, which is none of the values
-        return automaton.recognised(self._tree, self._sets(alphabet), n * (1 + int(clock.max()))), clock
-
     @property
-    def _tree(self) -> Node:
+    def _pattern(self) -> str:
         """What must occur, as a pattern over its values."""
-        if self.kind == "pattern":
-            return automaton.parsed(self.text)
-        if self.kind == "count":
-            automaton.check_size(self.at_least + 1)
-            return "repeat", ("row", VALUES, ANYTHING), self.at_least, self.at_least
-        shapes: dict[str, Node] = {
-            "always": ("row", ("begin",), ("repeat", VALUES, 0, None), ("end",)),
-            "followed_by": ("row", VALUES, ANYTHING, THEN),
-        }
-        return shapes.get(self.kind, VALUES)
+        repeated = f"(values .*){{{self.at_least}}}"
+        shapes = {"always": "^ values* $", "count": repeated, "followed_by": "values .* then", "pattern": self.text}
+        return shapes.get(self.kind, "values")
 
     def _sets(self, alphabet: Symbols) -> dict[str, Codes]:
         """The codes that each name of the pattern stands for."""
         if self.kind == "trait":
             return {}
         if self.kind == "pattern":
-            return {name: codes_of((name,), alphabet) for name in automaton.names(self._tree)}
+            return {name: codes_of((name,), alphabet) for name in automaton.names(automaton.parsed(self.text))}
         values = codes_within(self.circle, alphabet) if self.circle else codes_of(self.values, alphabet)
         return {"values": values, "then": codes_of(self.then, alphabet)}
 
     def _closed_hours(self, slots: Slots | None) -> Codes:
-        """For every slot of a day, 0 where it lies in the hours and 1 where it is passed over."""
-        if slots is None or self.hours is None:
-            raise InputError(CLOCKLESS)
+        """For every slot of a day, 0 where it counts and 1 where it is passed over; one for all without hours."""
+        if self.hours is None or slots is None:
+            return np.zeros(1, np.int64)
         begin, end = (hour * slots.per_day / 24.0 for hour in self.hours)
         if begin % 1 or end % 1:
             raise InputError(
@@ -209,7 +206,7 @@ class Secret:
         {'ever': ['health'], 'epsilon': 0.5, 'window': 20}
         """
         own: dict[str, Any] = {self.kind: self._named}
-        own |= {name: _written(getattr(self, name)) for name in KINDS[self.kind]}
+        own |= {name: _written(getattr(self, name)) for name in KINDS[self.kind][1]}
         usual = {"epsilon": None, "window": "day" if self.kind == "during" else None, "one_sided": False}
         return own | {name: getattr(self, name) for name in _SHARED if getattr(self, name) != usual[name]}
 
@@ -221,7 +218,7 @@ class Secret:
                     for part in self.parts]  # fmt: skip
         if self.circle:
             return {"centre": list(self.circle[:-1]), "radius": self.circle[-1]}
-        return self.text if self.kind in ("pattern", "trait") else _written(self.values)
+        return self.text or _written(self.values)
 
 
 def _written(value: Any) -> Any:
@@ -300,14 +297,13 @@ def zone(cells: Any = None, *, centre: Any = None, radius: float | None = None, 
     if (cells is None) == (centre is None) or (centre is None) != (radius is None):
         raise InputError("a zone is either cells, or a centre with a radius; give one of the two")
     if cells is not None:
-        points = [cells] if isinstance(cells, tuple) and all(isinstance(part, int | float) for part in cells) else cells
-        return Secret("zone", epsilon, window, one_sided, several(list(points)))
+        return Secret("zone", epsilon, window, one_sided, several(cells))
     try:
-        circle = tuple(float(part) for part in (*np.atleast_1d(np.asarray(centre, dtype=np.float64)), radius))
+        circle = tuple(float(part) for part in (*centre, radius))
     except (TypeError, ValueError):
         raise InputError("the centre and radius of a zone must be numbers; got something else") from None
-    if len(circle) < 2 or not all(map(math.isfinite, circle)) or circle[-1] < 0:
-        raise InputError("the centre of a zone must be finite, its radius at least 0; got something else")
+    if len(circle) != 3 or not all(map(math.isfinite, circle)) or circle[-1] < 0:
+        raise InputError("the centre of a zone must be two finite numbers, its radius at least 0; got something else")
     return Secret("zone", epsilon, window, one_sided, circle=circle)
 
 
@@ -326,10 +322,9 @@ def during(
         raise InputError("hours must be two numbers, from and to, for instance hours=(22, 6)") from None
     if begin == end or not (0 <= begin <= 24 and 0 <= end <= 24):
         raise InputError("hours must be two different numbers from 0 to 24, as in hours=(22, 6); got others")
-    made = Secret("during", epsilon, window, one_sided, several(values), hours=(begin, end))
-    if not made.follows_clock:
+    if window not in CALENDAR:
         raise InputError('a secret about hours is about each day or week (window="day", "week"); got another window')
-    return made
+    return Secret("during", epsilon, window, one_sided, several(values), hours=(begin, end))
 
 
 def trait(name: str, *, epsilon: float | None) -> Secret:
@@ -368,14 +363,15 @@ def joint(*secrets: Secret, epsilon: float | None = None) -> Secret:
     return Secret("joint", total, first.window, parts=parts)
 
 
-_MAKERS: dict[str, Callable[..., Secret]] = {
-    "ever": ever, "always": always, "count": count, "followed_by": followed_by, "zone": zone, "during": during,
-    "pattern": pattern, "trait": trait,
+KINDS: dict[str, tuple[Callable[..., Secret], tuple[str, ...]]] = {  # and what a table says besides values and the rest
+    "ever": (ever, ()), "always": (always, ()), "count": (count, ("at_least",)), "zone": (zone, ()),
+    "followed_by": (followed_by, ("then",)), "pattern": (pattern, ()), "during": (during, ("hours",)),
+    "joint": (joint, ()), "trait": (trait, ()),
 }  # fmt: skip
 
 
 def several(values: Any) -> tuple[Any, ...]:
-    """One value or several as a tuple; a tuple is left as one, for it may be a point, until the alphabet decides."""
+    """One value or several as a tuple; a tuple is one value: a point."""
     if isinstance(values, set | frozenset):
         values = sorted(values, key=repr)
     if isinstance(values, list | range | np.ndarray):
@@ -390,39 +386,6 @@ def several(values: Any) -> tuple[Any, ...]:
         raise InputError("the values of a secret must be hashable (strings, numbers, tuples); got others") from None
 
 
-def _check(secret: Secret) -> None:
-    """One line for every declaration that cannot be kept."""
-    if secret.kind not in KINDS:
-        raise InputError(f"a secret is one of {', '.join(KINDS)}; got another word")
-    epsilon, window = secret.epsilon, secret.window
-    number = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
-    if epsilon is not None and not (number and 0 < epsilon <= _LARGEST_EPSILON):
-        raise InputError(
-            f"the ε of a secret must be a number above 0, at most {_LARGEST_EPSILON:g}; got something else"
-        )
-    if not isinstance(secret.one_sided, bool):
-        raise InputError("one_sided must be true or false; got something else")
-    named = window in (None, "event", *CALENDAR) or (isinstance(window, str) and _first(window) is not None)
-    if not (named or (_whole(window) and int(window or 0) <= _LARGEST_WINDOW)):
-        raise InputError(
-            f"window must be a number of events (1 to {_LARGEST_WINDOW}), event, day, week or first N, or left out for "
-            "the whole stream; got something else"
-        )
-
-
-def _joined(machines: list[tuple[Automaton, Codes]], n: int) -> tuple[Automaton, Codes]:
-    """The product of automata with clocks of their own: one clock that counts the combinations of theirs."""
-    period = max(len(clock) for _, clock in machines)
-    clocks = np.stack([np.resize(clock, period) for _, clock in machines])
-    ticks, clock = np.unique(clocks, axis=1, return_inverse=True)
-    letters = [(np.arange(n) + n * own[:, None]).ravel() for own in ticks]  # that each automaton takes
-    parts = [
-        Automaton(machine.moves[:, each], machine.labels, machine.values)
-        for (machine, _), each in zip(machines, letters, strict=True)
-    ]
-    return automaton.product(parts), clock.ravel().astype(np.int64)
-
-
 def _first(window: str) -> int | None:
     """N of "first N"."""
     word, _, number = window.partition(" ")
@@ -435,17 +398,14 @@ def _whole(value: Any) -> bool:
 
 
 def codes_of(values: tuple[Any, ...], alphabet: Symbols) -> Codes:
-    """The codes of values, each once. A tuple that is no symbol itself stands for the several values it holds.
+    """The codes of values, each once.
 
     >>> from seqveil.core.alphabet import Alphabet
-    >>> codes_of((("b", "c"), "2"), Alphabet(["a", "b", "c", 2])).tolist()
-    [1, 2, 3]
+    >>> codes_of(("b", "2"), Alphabet(["a", "b", "c", 2])).tolist()
+    [1, 3]
     """
-    exact, found = alphabet.with_policy("error"), list[int | None]()
-    for value in values:
-        code = _code(value, exact)
-        several = code is None and isinstance(value, tuple) and value
-        found += [_code(part, exact) for part in several] if several else [code]
+    exact = alphabet.with_policy("error")
+    found = [_code(value, exact) for value in values]
     if None in found:
         raise InputError(
             f"a secret names a value that is not in the alphabet ({alphabet.n} symbols); check how it is written"
@@ -474,41 +434,33 @@ def codes_within(circle: tuple[float, ...], alphabet: Symbols) -> Codes:
     >>> codes_within((0.5, 0.5, 1.0), Grid.regular(3, 3, bounds=(0, 3, 0, 3))).tolist()
     [0, 1, 3, 4]
     """
-    *centre, radius = circle
+    x, y, radius = circle
     if isinstance(alphabet, Cells):
-        if len(centre) != 2 or not abs(centre[0]) <= 90 or not -180 <= centre[1] <= 360:
+        if not abs(x) <= 90 or not -180 <= y <= 360:
             raise InputError("a zone on the map is written zone:LAT,LON,METRES, as in zone:48.8566,2.3522,300")
-        codes = alphabet.within((centre[0], centre[1]), radius)
+        codes = alphabet.within((x, y), radius)
+    elif isinstance(alphabet, Grid):
+        codes = _touched((x, y), radius * (1 + 1e-12), alphabet)
     else:
-        codes = _touched(centre, radius * (1 + 1e-12), alphabet)
+        raise InputError("a circle needs points, cut into the cells of a grid or a map; name the values instead")
     if not codes.size:
         raise InputError(f"no symbol of the alphabet ({alphabet.n}) lies in the zone; check its centre, or widen it")
     return codes.astype(np.int64)
 
 
-def _touched(centre: list[float], radius: float, alphabet: Symbols) -> Codes:
+def _touched(centre: tuple[float, float], radius: float, grid: Grid) -> Codes:
     """Cells of a grid of which some part lies within a radius of a point; none where all of that is outside.
 
     What lies outside counts to the cells at the edge under "nearest", so that a cell is as near as all that counts to
     it; `Cells.within` does the same on the map.
     """
-    if not isinstance(alphabet, Grid):
-        raise InputError("a circle needs points, cut into the cells of a grid or a map; name the values instead")
-    if len(centre) != 2:
-        raise InputError(f"the centre of this zone has {len(centre)} numbers, the alphabet's points 2")
-    inside, counted = (
-        np.hypot.outer(_away(alphabet.x, centre[0], beyond), _away(alphabet.y, centre[1], beyond)).ravel()
-        for beyond in (False, True)
-    )
-    return np.flatnonzero(counted <= (radius if (inside <= radius).any() else -1.0))
-
-
-def _away(axis: Bins, number: float, beyond: bool) -> Floats:
-    """How far the nearest number of each interval is, 0 inside; `beyond`: those at the ends have no end."""
-    low, high = axis.edges[:-1].copy(), axis.edges[1:].copy()
-    if beyond:
-        low[0], high[-1] = -np.inf, np.inf
-    return np.maximum(np.maximum(low - number, number - high), 0.0)
+    outside, away = [], []
+    for axis, number in zip((grid.x, grid.y), centre, strict=True):
+        first, *inner, last = axis.edges.tolist()
+        outside.append(max(first - number, number - last, 0.0))
+        low, high = np.array([-math.inf, *inner]), np.array([*inner, math.inf])
+        away.append(np.maximum(np.maximum(low - number, number - high), 0.0))
+    return np.flatnonzero((np.hypot.outer(*away).ravel() <= radius) & (np.hypot(*outside) <= radius))
 
 
 def from_dict(saved: Any) -> Secret:
@@ -520,7 +472,8 @@ def from_dict(saved: Any) -> Secret:
         raise InputError(f"a secret in TOML has exactly one of the lines {', '.join(KINDS)}; got {len(kinds)} of them")
     kind, rest = kinds[0], {"epsilon": None, **saved}
     given = rest.pop(kind)
-    unknown = set(rest) - {"epsilon", *(_SHARED if kind != "trait" else ()), *KINDS[kind]}
+    make, own = KINDS[kind]
+    unknown = set(rest) - {"epsilon", *(_SHARED if kind != "trait" else ()), *own}
     if unknown:
         raise InputError(f"a secret '{kind}' in TOML has no line '{min(unknown)[:40]}'; take it out")
     if kind == "joint":
@@ -536,7 +489,7 @@ def from_dict(saved: Any) -> Secret:
     else:
         named = [given if kind in ("pattern", "trait") else _values(given)]
     try:
-        return _MAKERS[kind](*named, **rest)
+        return make(*named, **rest)
     except TypeError:
         raise InputError("a secret in TOML lacks a line it needs, or has a line of the wrong kind; check it") from None
 
@@ -546,8 +499,7 @@ def _values(given: Any) -> list[Any]:
 
 
 def _value(value: Any) -> Any:
-    if isinstance(value, dict) and value.keys() == {"float"}:
-        return _from_json_value(value)
-    if isinstance(value, dict):
-        raise InputError("a value of a secret in TOML is a text, a number or a point [x, y]; got a table")
-    return tuple(map(_value, value)) if isinstance(value, list) else value
+    """A value as TOML or JSON has it: a list is a point."""
+    if isinstance(value, list):
+        return tuple(map(_value, value))
+    return _from_json_value(value) if isinstance(value, dict) and value.keys() == {"float"} else value

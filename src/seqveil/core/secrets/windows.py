@@ -110,25 +110,24 @@ class WindowRecords(ByUser):
     def after(self, posterior: Floats, error: float, disclosed_all: Mask | bool = False) -> WindowRecords:
         """The records after a release that moved the windows' distributions to `posterior`."""
         odds = log_odds(posterior, self.prior)
-        room = np.where(np.isinf(odds), 0.0, error + 8 * UNIT * np.abs(odds))  # by which they may be off
-        low, high = np.minimum(self.lowest, odds - room), np.maximum(self.highest, odds + room)
-        if np.any(disclosed_all):
-            everything = np.asarray(disclosed_all)[..., None]
-            low, high = np.where(everything, -np.inf, low), np.where(everything, np.inf, high)
-        return WindowRecords(self.index, self.prior, posterior, odds, low, high)
+        room, everything = off_by(odds, error), np.asarray(disclosed_all)[..., None]
+        low, high = np.where(everything, -np.inf, odds - room), np.where(everything, np.inf, odds + room)
+        return replace(self, posterior=posterior, odds=odds).reaching(low, high)
 
-    def widened(self, down: Floats, up: Floats) -> WindowRecords:
-        """With the extremes moved by what later releases can still tell, either way."""
-        known = np.isinf(self.odds)
-        low = np.minimum(self.lowest, self.odds - np.where(known, 0.0, down))
-        high = np.maximum(self.highest, self.odds + np.where(known, 0.0, up))
-        return replace(self, lowest=low, highest=high)
+    def reaching(self, low: Floats, high: Floats) -> WindowRecords:
+        """With extremes as far as these odds on either side."""
+        return replace(self, lowest=np.minimum(self.lowest, low), highest=np.maximum(self.highest, high))
 
     def account(self, plan: Ahead, window: int = 0) -> WindowAccount:
         """That of a window of the first user, as an object to look at."""
         index, prior, posterior, *odds = (part[0, window].tolist() for part in vars(self).values())
         shares = (prior[1], posterior[1]) if plan.values == 2 else (tuple(prior), tuple(posterior))
         return WindowAccount(*plan.span(index), *shares, *odds)
+
+
+def off_by(odds: Floats, error: float) -> Floats:
+    """How far log odds may be off, from the relative error of the probabilities; not those that disclose everything."""
+    return np.where(np.isinf(odds), 0.0, error + 8 * UNIT * np.abs(odds))
 
 
 def log_odds(posterior: Floats, prior: Floats) -> Floats:
@@ -196,8 +195,6 @@ class Cover:
         """Find the event for all windows of a level: next to where it was for the last one."""
         events = apart  # left of the window, where its neighbour below ends
         for window in windows.tolist():
-            if window == 0:
-                continue
             while events < window and not self._covered(window, apart, events):
                 events += 1 + events // STRIDE
             while apart < events < window and self._covered(window, apart, events - 1):
@@ -233,7 +230,4 @@ def pairs(values: int, sides: str) -> tuple[list[int], list[int]]:
     return [one for one, _ in both], [two for _, two in both]
 
 
-@lru_cache(maxsize=16)
-def cover(plan: Ahead) -> Cover:
-    """The cover of a secret without a window, made once."""
-    return Cover(plan)
+cover = lru_cache(maxsize=16)(Cover)  # of a secret without a window, made once

@@ -20,7 +20,7 @@ _FORMS = {  # of each kind: how it is written, and what stands after the colon
     "count": ("count:A:3", r"(.+):\s*([0-9]+)\s*"),
     "followed_by": ("followed_by:A>B", r"([^>]+)>(.+)"),
     "pattern": ("pattern:A B", r"(.+)"),
-    "zone": ("zone:x,y,radius", rf"{_NUMBER},{_NUMBER}(?:,{_NUMBER})?"),  # or zone:x,radius on a line of numbers
+    "zone": ("zone:x,y,radius", rf"{_NUMBER},{_NUMBER},{_NUMBER}"),
     "during": ("during:A:22-6", rf"(.+):{_NUMBER}-{_NUMBER}"),
     "trait": ("trait:NAME", r"(.+)"),
 }

@@ -77,7 +77,7 @@ class PictureRun:
     def _read(self, made: Any, before: State) -> dict[str, Floats]:
         """What an event or batch cost, and the accounts after it, that of the first secret among them."""
         account, trackers = self._state.account, self._state.trackers
-        odds = np.zeros(0) if trackers is None else np.array([trackers[0].rows[0][0].log_odds])
+        odds = np.zeros(0) if trackers is None else np.array([trackers[0].rows[0][0].latest.log_odds])
         if not self.terms.in_batches:
             paid = {"epsilons": made.epsilons, "costs": made.costs}
         else:
