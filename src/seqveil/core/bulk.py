@@ -136,7 +136,7 @@ def _forms() -> dict[Any, Any]:
 
         # no fast-math: reordered sums or fused products would give other last bits; a call would cost more than it does
         translate = njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-        arrays = {"reals": translate(_array_of_reals), "wholes": translate(_array_of_wholes)}
+        arrays = {"reals": np.empty, "wholes": translate(_array_of_wholes)}
         for function in _sources[len(_known) :]:
             if function.__module__ not in _scopes:  # marked functions of other modules stand for their compiled forms
                 named = {
@@ -146,10 +146,6 @@ def _forms() -> dict[Any, Any]:
             scope = _scopes[function.__module__]
             _known[function] = scope[function.__name__] = translate(FunctionType(function.__code__, scope))
     return _known
-
-
-def _array_of_reals(count: int) -> NDArray[np.float64]:
-    return np.empty(count)
 
 
 def _array_of_wholes(count: int) -> NDArray[np.int64]:

@@ -28,8 +28,7 @@ from seqveil.core.model import MarkovModel
 FEW = 64  # steps that are simply taken
 LARGEST = 512  # states of a chain whose powers are kept
 POWERS = 64  # of chains that are kept
-BOTH = np.array([[1.0], [-1.0]])  # up for the largest, down for the least
-LEAST = 1e-280  # what is less in a power is no longer to be trusted
+SIDES = np.array([[-1.0], [1.0]])  # down for the least, up for the largest
 
 
 def log_lifts(column: Ints, marginal: Floats, terms: int, least: Ints | None = None) -> tuple[Floats, Floats]:
@@ -55,10 +54,12 @@ def weight_range(column: Ints, possible: NDArray[np.bool_]) -> tuple[Ints, Ints]
     return np.where(possible, column, np.iinfo(np.int64).max).min(1), np.where(possible, column, 0).max(1)
 
 
-def between(low: Ints, high: Ints, marginal: Floats, terms: int) -> tuple[Floats, Floats]:
-    """Logs of the least and largest lift from the least and largest weight, (B,) each, rounded outward."""
-    down, up = log_lifts(np.stack([low, high], axis=1), marginal, terms)
-    return down[:, 0], up[:, 1]
+def between(low: Ints, high: Ints, marginal: Floats, terms: int) -> Floats:
+    """Logs of the least and largest lift from the least and largest weight, rounded as by `outward`: (2, B)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(np.array((low, high)) / marginal)
+        moved = logs + SIDES * (slack(terms) + 8 * UNIT * np.abs(logs))
+    return np.where(low == high, 0.0, np.where(np.isinf(logs), logs, moved))
 
 
 def cost(low: Ints, high: Ints, marginal: Floats, terms: int) -> Floats:
@@ -121,11 +122,8 @@ class Leakages(ByUser):
         """
         terms = chain.newest.size
         if chain.full_support:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                logs = np.log(np.array((high, low)) / marginal)
-                moved = logs + BOTH * (slack(terms) + 8 * UNIT * np.abs(logs))  # as `outward` does
-            costs = np.where(low == high, 0.0, np.where(np.isinf(logs), logs, moved))[:, :, None]
-            most, least = _add(np.array((self.ahead_most, self.ahead_least)), costs, BOTH[:, :, None])
+            costs = between(low, high, marginal, terms)[:, :, None]
+            least, most = _add(np.array((self.ahead_least, self.ahead_most)), costs, SIDES[:, :, None])
             ahead_most, ahead_least = most, least
         else:
             down, up = log_lifts(column, marginal, terms, least_column)
@@ -198,17 +196,14 @@ def _add(total: Floats, cost: Floats, towards: Floats | float) -> Floats:
 
 
 @lru_cache(maxsize=POWERS)
-def _power(model: MarkovModel, j: int) -> tuple[Floats, NDArray[np.bool_]] | None:
-    """T^(2^j) as probabilities, and which states it can lead to which; None where a float cannot hold it."""
-    if j == 0:
-        chances = model.advance(np.eye(model.size))
-        return chances, chances > 0
-    half = _power(model, j - 1)
-    if half is None:
+def _power(model: MarkovModel, j: int) -> Floats | None:
+    """T^(2^j) as probabilities; None where a product of two of them could be too small for a float."""
+    half = _power(model, j - 1) if j else None
+    if j and half is None:
         return None
-    chances, reach = half[0] @ half[0], (half[1].astype(np.float64) @ half[1].astype(np.float64)) > 0
+    chances = model.advance(np.eye(model.size)) if half is None else half @ half
     chances /= chances.sum(1, keepdims=True)
-    return None if (chances[reach] < LEAST).any() else (np.where(reach, chances, 0.0), reach)
+    return None if filtering.faint(chances).any() else chances
 
 
 def pass_over(model: MarkovModel, states: Floats, account: Leakages, steps: int) -> tuple[Floats, Leakages]:
@@ -222,9 +217,9 @@ def pass_over(model: MarkovModel, states: Floats, account: Leakages, steps: int)
             return _step_by_step(model, states, account, steps)
         if steps >> j & 1:
             # row by row: a product of all at once may depend, to the last bit, on who else is there
-            distribution = np.array([row @ power[0] for row in distribution]).reshape(states.shape)
+            distribution = np.array([row @ power for row in distribution]).reshape(states.shape)
             distribution /= distribution.sum(-1, keepdims=True)
-            after = _reached(after, power[1])
+            after = _reached(after, power > 0)
     if filtering.faint(distribution).any():
         return _step_by_step(model, states, account, steps)
     return distribution, after

@@ -12,6 +12,7 @@ from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.leakage import Leakages
 from seqveil.core.mechanisms.base import Asked
 from seqveil.core.mechanisms.blocks import BlockRule, Blocks, after, release
+from seqveil.core.mechanisms.closed_form import room_for
 from seqveil.core.mechanisms.neighbours import ROUNDING, line, near_table
 from seqveil.core.model import MarkovModel
 
@@ -36,10 +37,11 @@ def twin(belief, order, least):
 
 
 def cells(belief, points, cap, first=0.0):
-    made = tuple([0] * len(belief) for _ in range(7))
-    count, everything = near_table(belief.tolist(), points.T.ravel().tolist(), line(points).tolist(), cap, first, *made)
+    rows, entries, _ = room_for(len(belief), len(belief))
+    places, order = points.T.ravel().tolist(), line(points).tolist()
+    count, everything = near_table(belief.tolist(), places, order, cap, first, rows, entries)
     assert everything == pytest.approx(belief.sum())
-    return count, [np.array(each) for each in made]
+    return count, [np.array(each) for each in (*rows, *entries[:3])]
 
 
 @settings(max_examples=60, deadline=None)
@@ -64,8 +66,8 @@ def test_cells_are_those_of_the_twin_and_keep_their_mass(n, axes, cap, seed):
 
 
 def test_no_more_cells_than_there_is_room_for():
-    made = tuple([0] * 3 for _ in range(7))
-    assert near_table([0.25] * 4, [0.0, 1.0, 2.0, 3.0], [0, 1, 2, 3], 0.1, 0.0, *made[:2], [0] * 4, *made[3:])[0] == 3
+    rows, entries, _ = room_for(4, 3)
+    assert near_table([0.25] * 4, [0.0, 1.0, 2.0, 3.0], [0, 1, 2, 3], 0.1, 0.0, rows, entries)[0] == 3
 
 
 @pytest.mark.slow

@@ -341,7 +341,7 @@ def ask(
     be said, what stands in `codes`, `columns` and `weights` is left.
     """
     rows, entries, plan = room_for(len(beliefs[0]), width)
-    (labels, base, classes, masses), (owners, places, extras, _) = rows, entries
+    labels, base, classes, masses = rows
     mean, high, hats, of_row = reals(width), reals(width), wholes(width), wholes(len(masses))
     for user in range(len(beliefs)):
         belief, column, weight, number = beliefs[user], columns[user], weights[user], numbers[user]
@@ -349,11 +349,11 @@ def ask(
         made, fine = 0, False
         while not fine and cap < 1.0:
             if len(points):
-                made, everything = near_table(belief, points, ranks, cap, first, *rows, *entries[:3])
+                made, everything = near_table(belief, points, ranks, cap, first, rows, entries)
             else:
                 known = number[0], 1.0 - number[0], cap, 0.0, first
-                made, everything, _ = table(belief, known, *rows, *entries, *plan)
-            weigh(made, everything, base, masses, owners, places, extras, mean, high)
+                made, everything, _ = table(belief, known, rows, entries, plan)
+            weigh(made, everything, rows, entries, mean, high)
             fake_weights(everything, mean, hats)
             fine = kept(ratios[user], skews[user], everything, number, mean, high, hats)
             cap *= 2.0
@@ -364,7 +364,7 @@ def ask(
             while label < width and labels[label] != given[user]:
                 label += 1
         elif real[user]:
-            label = pick(classes[truths[user]], randomness[user], made, base, owners, places, extras)
+            label = pick(classes[truths[user]], randomness[user], made, base, entries)
         else:
             uniform = randomness[user]
             while uniform >= hats[label]:
@@ -373,7 +373,7 @@ def ask(
         impossible[user] = label == width or hats[label] == 0
         if not impossible[user]:
             codes[user], weight[1], weight[2] = labels[label], 0, hats[label]
-            write_column(label, made, base, classes, owners, places, extras, of_row, column)
+            write_column(label, made, rows, entries, of_row, column)
             for x in range(len(column)):
                 weight[0], weight[1] = min(weight[0], column[x]), max(weight[1], column[x])
 

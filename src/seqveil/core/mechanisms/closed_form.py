@@ -66,11 +66,18 @@ DONE, LEFT, IMPOSSIBLE = 0, 1, 2  # what became of a row: released; in doubt; no
 Numbers = tuple[float, float, float, float, float]  # a, 1-a, κ; in each row, of the marginal and of the first label
 Bounds = tuple[float, float, float]
 Row = Any  # a list of numbers, or an array of them
+Rows = tuple[Row, ...]
 
 
 @compiled
 def room_for(n: int, width: int) -> Any:
-    """What `table` fills in and works in: at most 4K rows, with at most 9K entries in all; and the timetable."""
+    """What `table` fills in and works in: at most 4K rows, with at most 9K entries in all; and the timetable.
+
+    *Rows*: the symbols of the labels (K,), what all rows share in integers (K,), the row of each symbol (n,) and the
+    belief in the symbols of each row (R,). *Entries*, ascending by row and label: of each its row, its label and its
+    weight (M,); and room to find rows again. *Timetable*: of each label (K,) its belief, the mass of less likely
+    symbols, φ, the mass of unlabelled symbols under it, where that ends with all of them laid end to end, and p.
+    """
     height, most = min(n, 4 * width), 9 * width
     rows = wholes(width), wholes(width), wholes(n), reals(height)
     entries = wholes(most), wholes(most), wholes(most), wholes(2 * width)
@@ -78,23 +85,20 @@ def room_for(n: int, width: int) -> Any:
 
 
 @compiled
-def table(
-    belief: Row, numbers: Numbers, labels: Row, base: Row, classes: Row, masses: Row, owners: Row, places: Row,
-    extras: Row, known: Row, top: Row, after: Row, share: Row, filling: Row, borders: Row, marginal: Row,
-) -> tuple[int, float, float]:  # fmt: skip
+def table(belief: Row, numbers: Numbers, rows: Rows, entries: Rows, plan: Rows) -> tuple[int, float, float]:
     """The optimum of one belief in integers: weight(x, k) is base[k] and the entries on label k of the row of x.
 
-    Fills in the symbols of the labels (K,), what all rows share in integers (K,), the row of each symbol (n,) and the
-    belief in the symbols of each row (R,); of each entry its row, its label and its weight, ascending by row and label
-    (M,). The rest is room to work in. Returns how many entries there are, the sum of the belief, and the dual value, so
+    Fills in what is in `room_for`. Returns how many entries there are, the sum of the belief, and the dual value, so
     that no sound kernel has Pr(Y = X) above it.
     """
+    (labels, base, classes, masses), (owners, places, extras, _) = rows, entries
+    top, _, share, _, _, marginal = plan
     _, _, kappa, mixed, first = numbers
     everything, above, extra, width = likeliest(belief, labels, top), 0.0, DENOMINATOR, len(labels)
     for k in range(width):
         above += top[k]
     rest = max(0.0, everything - above) if width < len(belief) else 0.0
-    count, time, tail, value = timetable(rest, numbers, top, after, share, filling, borders, marginal)
+    count, time, tail, value = timetable(rest, numbers, plan)
     for k in range(width):
         base[k] = int(mixed * marginal[k] * ONE) + (int(first * ONE) if k == 0 else 0)
         extra -= base[k]
@@ -111,8 +115,7 @@ def table(
             entry += 1
     head = labels[count] if time > 0.0 else -1
     free = kappa - belief[head] if tail >= kappa else 1.0  # what others than the label itself may have of the last slot
-    made = fill(belief, count, time, head, free, extra, entry, borders, classes, masses, owners, places, extras, known)
-    return made, everything, value
+    return fill(belief, count, time, head, free, extra, entry, plan[4], rows, entries), everything, value
 
 
 @compiled
@@ -135,16 +138,13 @@ def likeliest(belief: Row, labels: Row, top: Row) -> float:
 
 
 @compiled
-def timetable(
-    rest: float, numbers: Numbers, top: Row, after: Row, share: Row, filling: Row, borders: Row, marginal: Row
-) -> tuple[int, float, float, float]:
+def timetable(rest: float, numbers: Numbers, plan: Rows) -> tuple[int, float, float, float]:
     """Who is present where: steps 1 and 2 of the optimum, for the likeliest beliefs and the mass of all others.
 
-    Fills in for each label the mass of less likely symbols, φ, the mass of unlabelled symbols under it, where that ends
-    with all of them laid end to end, and p. Returns how many symbols have a label, how long the slot of one more label
-    lasts (0: there is none), the mass R of all symbols without a label, and the dual value.
+    Returns how many symbols have a label, how long the slot of one more label lasts (0: there is none), the mass R of
+    all symbols without a label, and the dual value.
     """
-    a, gain, kappa, _, _ = numbers
+    (top, after, share, filling, borders, marginal), (a, gain, kappa, _, _) = plan, numbers
     tail, width = rest, len(top)
     for k in range(width - 1, -1, -1):
         after[k] = tail
@@ -186,7 +186,7 @@ def timetable(
 @compiled
 def fill(
     belief: Row, count: int, time: float, head: int, free: float, extra: int, entry: int, borders: Row,
-    classes: Row, masses: Row, owners: Row, places: Row, extras: Row, known: Row,
+    made: Rows, entries: Rows,
 ) -> int:  # fmt: skip
     """The rows of symbols without a label, behind those of the labels; how many entries there are in all.
 
@@ -194,6 +194,7 @@ def fill(
     the order of their codes, as far as it is `free`. Nobody fills where all have a label: then a symbol that the belief
     rules out passes for the likeliest one.
     """
+    (_, _, classes, masses), (owners, places, extras, known) = made, entries
     width, rows, final, slot, start, inside = len(borders), count, 0, 0, 0.0, 0.0
     while borders[final] < borders[width - 1]:
         final += 1
@@ -241,10 +242,9 @@ def fill(
 
 
 @compiled
-def weigh(
-    made: int, everything: float, base: Row, masses: Row, owners: Row, places: Row, extras: Row, mean: Row, high: Row
-) -> None:
+def weigh(made: int, everything: float, rows: Rows, entries: Rows, mean: Row, high: Row) -> None:
     """Fill in each label's expected weight, times the whole belief, and its largest one."""
+    (_, base, _, masses), (owners, places, extras, _) = rows, entries
     for k in range(len(base)):
         high[k], mean[k] = float(base[k]), everything * float(base[k])
     for entry in range(made):
@@ -274,7 +274,7 @@ def write(numbers: Numbers, beliefs: Any, outputs: Any, base: Any, extra: Any, r
     made_in, entries, plan = room_for(len(beliefs[0]), len(outputs[0]))
     (labels, shared, classes, masses), (owners, places, extras, _) = made_in, entries
     for user in range(len(beliefs)):
-        made, _, value = table(beliefs[user], numbers, *made_in, *entries, *plan)
+        made, _, value = table(beliefs[user], numbers, made_in, entries, plan)
         bound[user] = 1.0 - value
         for k in range(len(labels)):
             outputs[user][k], base[user][k] = labels[k], shared[k]
@@ -297,12 +297,12 @@ def draw(
     Fills in released codes (B,), columns `found` (B, n), and what became of each row (B,).
     """
     rows, entries, plan = room_for(len(beliefs[0]), width)
-    (labels, base, classes, masses), (owners, places, extras, _) = rows, entries
+    labels, base, classes, masses = rows
     mean, high, of_row = reals(width), reals(width), wholes(len(masses))
     for user in range(len(beliefs)):
-        made, everything, _ = table(beliefs[user], numbers, *rows, *entries, *plan)
+        made, everything, _ = table(beliefs[user], numbers, rows, entries, plan)
         drawn = 0
-        weigh(made, everything, base, masses, owners, places, extras, mean, high)
+        weigh(made, everything, rows, entries, mean, high)
         if not inside_bounds(bounds, base, mean, high):
             state[user] = LEFT
             continue
@@ -310,16 +310,17 @@ def draw(
             while drawn < width and labels[drawn] != given[user]:
                 drawn += 1
         else:
-            drawn = pick(classes[truths[user]], randomness[user], made, base, owners, places, extras)
+            drawn = pick(classes[truths[user]], randomness[user], made, base, entries)
         state[user] = IMPOSSIBLE
         if drawn < width and base[drawn] > 0:
             codes[user], state[user] = labels[drawn], DONE
-            write_column(drawn, made, base, classes, owners, places, extras, of_row, found[user])
+            write_column(drawn, made, rows, entries, of_row, found[user])
 
 
 @compiled
-def pick(row: int, uniform: int, made: int, base: Row, owners: Row, places: Row, extras: Row) -> int:
+def pick(row: int, uniform: int, made: int, base: Row, entries: Rows) -> int:
     """The label that a draw picks for a row: by its entries, else by the base."""
+    owners, places, extras, _ = entries
     for entry in range(made):
         if owners[entry] == row:
             if uniform < extras[entry]:
@@ -333,10 +334,9 @@ def pick(row: int, uniform: int, made: int, base: Row, owners: Row, places: Row,
 
 
 @compiled
-def write_column(
-    label: int, made: int, base: Row, classes: Row, owners: Row, places: Row, extras: Row, of_row: Row, column: Row
-) -> None:
+def write_column(label: int, made: int, rows: Rows, entries: Rows, of_row: Row, column: Row) -> None:
     """Write out the weight that each symbol puts on a label."""
+    (_, base, classes, _), (owners, places, extras, _) = rows, entries
     for row in range(owners[made - 1] + 1):
         of_row[row] = base[label]
     for entry in range(made):

@@ -13,7 +13,7 @@ import numpy as np
 
 from seqveil.core.bulk import compiled, reals
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints
-from seqveil.core.mechanisms.closed_form import ONE, Row
+from seqveil.core.mechanisms.closed_form import ONE, Row, Rows
 
 BITS = 10  # to which coordinates are taken
 ROUNDING = 1e-6  # of the least mass: more than running sums can be off
@@ -45,21 +45,22 @@ def line(points: Floats) -> Ints:
 
 @compiled
 def near_table(
-    belief: Row, points: Row, order: Row, cap: float, first: float, labels: Row, base: Row, classes: Row, masses: Row,
-    owners: Row, places: Row, extras: Row,
-) -> tuple[int, float]:  # fmt: skip
+    belief: Row, points: Row, order: Row, cap: float, first: float, rows: Rows, entries: Rows
+) -> tuple[int, float]:
     """Cells of neighbours, each of at least `cap` of the belief; how many, and the whole belief.
 
     `points` (d·n,) are the coordinates, axis by axis, and `order` (n,) the symbols along the line. With probability
     `first` any symbol passes for the likeliest label. Fills in what `closed_form.table` does.
 
-    >>> labels, base, classes, masses, owners, places, extras = ([0] * 4 for _ in range(7))
-    >>> made = labels, base, classes, masses, owners, places, extras
-    >>> near_table([0.3, 0.3, 0.2, 0.2], [0.0, 1.0, 2.0, 3.0], [0, 1, 2, 3], 0.25, 0.0, *made)
+    >>> from seqveil.core.mechanisms.closed_form import room_for
+    >>> rows, entries, _ = room_for(4, 4)
+    >>> near_table([0.3, 0.3, 0.2, 0.2], [0.0, 1.0, 2.0, 3.0], [0, 1, 2, 3], 0.25, 0.0, rows, entries)
     (3, 1.0)
+    >>> labels, _, classes, masses = rows
     >>> classes, labels[:3], [round(mass, 9) for mass in masses[:3]]
     ([0, 1, 2, 2], [0, 1, 2], [0.3, 0.3, 0.4])
     """
+    (labels, base, classes, masses), (owners, places, extras, _) = rows, entries
     everything, n = 0.0, len(belief)
     for x in range(n):
         everything += belief[x]
