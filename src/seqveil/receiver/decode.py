@@ -72,32 +72,18 @@ def decode_paths(
     setting: stream.Terms,
     paths: Sequence[tuple[int, ...] | None],
     length: int,
-    times: Sequence[float] | None = None,
+    times: Sequence[float | None] | None = None,
     smooth: bool = True,
 ) -> Floats:
-    """Distributions (T, n) of the symbols behind a stream of batches."""
-    size = setting.batch
+    """Distributions (T, n) of the symbols behind a stream of batches; zeros where one was left out (None)."""
+    size, state, sent = setting.batch, stream.State.start(setting), list[Sent | None]()
     if not (len(paths) - 1) * size < length <= len(paths) * size:
         raise DataError(f"expected {len(paths)} batches of {size} to hold the {length} symbols; check batch and length")
-    if None in paths:
-        raise DataError("a stream in which batches were left out cannot be decoded as a whole; decode up to the gap")
-    sizes = [min(size, length - k * size) for k in range(len(paths))]
-    sent = list(observe_sized(setting, paths, sizes, times))
-    return batches.smooth(setting, sent) if smooth else batches.filtered(setting, sent)
-
-
-def observe_sized(
-    setting: stream.Terms,
-    paths: Sequence[tuple[int, ...] | None],
-    sizes: Sequence[int],
-    times: Sequence[float | None] | None = None,
-) -> Iterator[Sent | None]:
-    """Each batch of a user, of so many symbols, as the receiver sees it; None where it was left out."""
-    state = stream.State.start(setting)
     for k, path in enumerate(paths):
         stamps = None if times is None or times[k] is None else np.array([times[k]], np.float64)
-        sent, state = batches.observe(setting, state, path, sizes[k], stamps)
-        yield sent
+        one, state = batches.observe(setting, state, path, min(size, length - k * size), stamps)
+        sent.append(one)
+    return batches.smooth(setting, sent) if smooth else batches.filtered(setting, sent)
 
 
 def decode_codes(

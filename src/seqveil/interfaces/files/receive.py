@@ -22,7 +22,6 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
 from seqveil.core.words import Line, Result, ResultTable, cell_text, count, moved, percent, plain
-from seqveil.engine import batches
 from seqveil.engine.blocks import Made
 from seqveil.engine.policy import Policy
 from seqveil.engine.secrets import SecretTotal
@@ -32,9 +31,9 @@ from seqveil.interfaces.files.fit import origin_in_words
 from seqveil.interfaces.files.received import Received, ReleasedBatch, paired, received
 from seqveil.interfaces.files.release import CALL_ROWS
 from seqveil.interfaces.files.table import FilePath, as_kind, as_polars, chain_of
-from seqveil.interfaces.files.writing import BY_ONE, CHECK_ON_PEOPLE, CONFIDENCE, ReleasedRows, model_check
+from seqveil.interfaces.files.writing import CHECK_ON_PEOPLE, CONFIDENCE, ReleasedRows, model_check
 from seqveil.receiver.audit import Audit, Report
-from seqveil.receiver.decode import decode_steps, observe_sized
+from seqveil.receiver.decode import decode_paths, decode_steps
 from seqveil.receiver.drift import Drift, ModelCheck
 from seqveil.receiver.statistics import Estimate, Summary, summarise
 
@@ -167,10 +166,10 @@ def audit(
     chain, asked = chain_of(model), [secrets] if isinstance(secrets, Secret) else list(secrets)
     found = received(released, chain, policy, meta)
     found = replace(found, clock=any(secret.follows_clock for secret in asked))
-    taken, side = Audit(found.setting, secrets=asked), found.meta
+    taken, side = Audit(found.setting, asked, found.drift()), found.meta
     progress(0, found.codes.size)
     used = (_audit_batches if found.setting.in_batches else _audit_symbols)(found, taken, progress)
-    report = taken.report(delta, found.unchanged(used), model_check(found.setting, *found.symbols))
+    report = taken.report(delta, found.unchanged(used))
     unseeded = None if side is None else side.get("seed") is None and side.get("private") is True
     audited = Audited(replace(report, unseeded=unseeded, read=found.events.taken.sentence), chain)
     if html is not None:
@@ -276,7 +275,6 @@ def decode(
     else:
         decoded = _decode_symbols(found, online, progress, drift)
     guess, confidence = _best(decoded, found, loss)
-    check = BY_ONE if drift is None else ModelCheck.of(drift)
     more = {CONFIDENCE: confidence}
     table = writing.rows_frame(events.reading, events.users, events.order, chain.alphabet, guess, more)
     table = table[np.argsort(events.frame["row"].to_numpy(), kind="stable")]  # as the rows stood in what came
@@ -284,7 +282,7 @@ def decode(
         writing.write_frame(out, table, format if out == "-" else None)
     frame = out if out is not None else _like(released, table)
     mean = float(confidence.mean(dtype=np.float64))
-    made = Estimates(frame, events.n, len(events.people[0]), mean, check)
+    made = Estimates(frame, events.n, len(events.people[0]), mean, ModelCheck.of(drift))
     if true is None or not (true >= 0).any():
         return made
     true, guess = true[true >= 0], guess[true >= 0]
@@ -355,16 +353,12 @@ def _decode_batches(found: Received, online: bool, progress: Progress) -> Decode
     for batch in found.batches:
         own.setdefault(batch.user, []).append(batch)
     for mine in own.values():
-        rows, sizes = np.concatenate([each.rows for each in mine]), [each.rows.size for each in mine]
+        rows = np.concatenate([each.rows for each in mine])
+        paths, times = [each.path for each in mine], [each.time for each in mine]
         if not online:
             _refuse_long(rows.size, setting.model.n)
         with found.naming():
-            observed = observe_sized(setting, [each.path for each in mine], sizes, [each.time for each in mine])
-            if not online:
-                yield rows, batches.smooth(setting, list(observed))
-            else:
-                for each, sent in zip(mine, observed, strict=True):
-                    yield each.rows, batches.filtered(setting, [sent])
+            yield rows, decode_paths(setting, paths, rows.size, times, not online)
         progress(rows.size)
 
 
@@ -517,10 +511,6 @@ def evidence_of(found: Received) -> Evidence:
     """What each release of a file reveals of the truth, in the file's order; users numbered as they come."""
     from seqveil.receiver.evidence import Evidence
 
-    if found.setting.in_batches:
-        raise InputError("events of a release in batches cannot be read one by one; release one by one, or in blocks")
-    if found.setting.budget.seconds is not None:
-        raise InputError("events under a budget per seconds cannot be read one by one; use a budget without a window")
     who, codes, times, used = found.symbols
     with found.naming():
         return Evidence.of_streams(found.setting, who.astype(np.intp), codes, times, used)
