@@ -22,7 +22,6 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
 from seqveil.core.words import Line, Result, ResultTable, cell_text, count, moved, percent, plain
-from seqveil.engine.blocks import Made
 from seqveil.engine.policy import Policy
 from seqveil.engine.secrets import SecretTotal
 from seqveil.interfaces.files import writing
@@ -33,7 +32,7 @@ from seqveil.interfaces.files.release import CALL_ROWS
 from seqveil.interfaces.files.table import FilePath, as_kind, as_polars, chain_of
 from seqveil.interfaces.files.writing import CHECK_ON_PEOPLE, CONFIDENCE, ReleasedRows, model_check
 from seqveil.receiver.audit import Audit, Report
-from seqveil.receiver.decode import decode_paths, decode_steps
+from seqveil.receiver.decode import Seen, decode_paths, decode_seen, follow
 from seqveil.receiver.drift import Drift, ModelCheck
 from seqveil.receiver.statistics import Estimate, Summary, summarise
 
@@ -326,18 +325,21 @@ def _decode_symbols(found: Received, online: bool, progress: Progress, drift: Dr
     room = max(1, TOGETHER // width)
     for part in layout.parts(most=room) if online else layout.parts(events=room):
         steps = list(part.steps())
-
-        def ask(t: int, seen: Made, steps: list[Ints] = steps) -> None:
-            """Show the releases of a step to the model check."""
-            if drift is not None:
-                drift.take(log.who[steps[t]].astype(np.intp), seen)
-
         codes = [log.codes[places] for places in steps]
         times, used = (None if each is None else [each[places] for places in steps] for each in found.symbols[2:])
+        seen = _asked(drift, [log.who[places] for places in steps], follow(setting, codes, times, used))
         with found.naming():
-            for t, distributions in decode_steps(setting, codes, times, not online, ask, used):
-                yield log.rows[steps[t]], distributions
+            for places, distributions in zip(steps, decode_seen(setting, seen, not online), strict=True):
+                yield log.rows[places], distributions
         progress(sum(places.size for places in steps))
+
+
+def _asked(drift: Drift | None, people: list[Ints], followed: Seen) -> Seen:
+    """Show the releases of these people at each step to the model check."""
+    for who, (before, seen) in zip(people, followed, strict=True):
+        if drift is not None:
+            drift.take(who.astype(np.intp), seen)
+        yield before, seen
 
 
 def _refuse_long(rows: int, width: int) -> None:
