@@ -356,7 +356,7 @@ class Walk:
         self.shown = np.arange(evidence.n) if newest is None else newest
         self.said = [evidence.says(places[lengths > t, t], self.shown) for t in range(places.shape[1])]
 
-    def forward(self, chain: Chain, keep: bool = True) -> Floats:
+    def forward(self, chain: Chain) -> Floats:
         """log Pr(releases) a user, (U,) or under several chains (G, U); keeps the distributions for the way back."""
         self.chain, self.distributions, self.scales = chain, list[Floats](), list[Floats]()
         several, users = chain.first.shape[:-1], self.lengths.size
@@ -371,9 +371,8 @@ class Walk:
                 if not (scale > 0).all():
                     raise InputError(IMPOSSIBLE)
                 log[..., : len(says)] += np.log(scale)
-                if keep:
-                    self.distributions.append(joint)
-                    self.scales.append(scale)
+                self.distributions.append(joint)
+                self.scales.append(scale)
         return log
 
     def counts(self, apart: bool = False) -> tuple[Floats, Floats]:
@@ -463,7 +462,7 @@ def expect(evidence: Evidence, chain: Chain) -> ExpectedStatistics:
 
 def likelihoods(evidence: Evidence, chain: Chain) -> Floats:
     """log Pr(releases) of every user, longest stream first; users of equal length in the order of their numbers."""
-    return np.concatenate([walk.forward(chain, keep=False) for walk in _walks(evidence, chain)])
+    return np.concatenate([walk.forward(chain) for walk in _walks(evidence, chain)])
 
 
 def by_user(evidence: Evidence, chain: Chain) -> Iterator[tuple[Floats, Floats]]:
