@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -34,11 +34,9 @@ from seqveil.interfaces.files.writing import CHECK_ON_PEOPLE, CONFIDENCE, Releas
 from seqveil.receiver.audit import Audit, Report
 from seqveil.receiver.decode import Seen, decode_paths, decode_seen, follow
 from seqveil.receiver.drift import Drift, ModelCheck
+from seqveil.receiver.evidence import Evidence
+from seqveil.receiver.learn import Learned, learn
 from seqveil.receiver.statistics import Estimate, Summary, summarise
-
-if TYPE_CHECKING:
-    from seqveil.receiver.evidence import Evidence
-    from seqveil.receiver.learn import Learned
 
 TOGETHER = 1 << 25  # numbers that the distributions of one batch of streams may take
 LONGEST = 1 << 29  # numbers that the distributions of one stream may take
@@ -479,7 +477,7 @@ def stats(
     who, codes, times, used = found.symbols
     drift = found.drift()
     options["seen"] = None if drift is None else drift.take
-    summary = summarise(found.setting, who.tolist(), codes, times, used, **options)
+    summary = summarise(found.setting, who, codes, times, used, **options)
     shown = drift is not None and drift.events > 0  # else releases were inverted
     check = ModelCheck.of(drift) if drift is not None and shown else model_check(found.setting, *found.symbols)
     read_rightly = chain.size == chain.n or summary.method == "model"  # several chains are not read as one
@@ -502,8 +500,6 @@ def learn_released(
     *Guarantee*: post-processing of what is public already. The kernels are recomputed from the model and the releases,
     so a file that they cannot have made is refused.
     """
-    from seqveil.receiver.learn import learn
-
     chain = chain_of(model)
     learned = learn(evidence_of(received(released, chain, policy, meta)), chain.alphabet)
     return learned if chain.reading is None else replace(learned, model=learned.model.with_reading(chain.reading))
@@ -511,8 +507,6 @@ def learn_released(
 
 def evidence_of(found: Received) -> Evidence:
     """What each release of a file reveals of the truth, in the file's order; users numbered as they come."""
-    from seqveil.receiver.evidence import Evidence
-
     who, codes, times, used = found.symbols
     with found.naming():
         return Evidence.of_streams(found.setting, who.astype(np.intp), codes, times, used)
