@@ -12,7 +12,7 @@ from reference.streams import released_with_columns
 from seqveil import MarkovModel, Policy, Session, mechanisms
 from seqveil.core.errors import DataError, InputError
 from seqveil.engine.budget import Budget
-from seqveil.receiver.decode import decode_steps, decode_stream
+from seqveil.receiver.decode import decode_seen, decode_stream, follow
 
 PAIR = sv.MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
 
@@ -106,9 +106,9 @@ def test_a_receiver_of_blocks_believes_what_bayes_says_over_all_streams_and_bits
     begins = np.zeros((len(paths.codes), length))
     begins[:, np.cumsum([0, *lengths[:-1]])] = 1.4
     steps, used = list(paths.codes.T), list(begins.T)
-    smoothed = np.stack([each for _, each in decode_steps(terms, steps, epsilons=used)], axis=1)
+    smoothed = np.stack(list(decode_seen(terms, follow(terms, steps, None, used))), axis=1)
     assert smoothed == pytest.approx(believed(paths), abs=1e-12)
-    online = [each for _, each in decode_steps(terms, steps, smooth=False, epsilons=used)]
+    online = list(decode_seen(terms, follow(terms, steps, None, used), smooth=False))
     for prefix, seen in zip(found, online, strict=True):
         known = {tuple(codes): rows[-1] for codes, rows in zip(prefix.codes.tolist(), believed(prefix), strict=True)}
         expected = [known[tuple(codes)] for codes in paths.codes[:, : prefix.codes.shape[1]].tolist()]
@@ -144,10 +144,10 @@ def test_blocks_are_decoded_side_by_side_as_alone_and_where_the_budget_is_gone_n
     streams = [[session.release(0) for _ in range(12 - k)] for k, session in enumerate(sessions)]
     codes = [np.array([-1 if s[t] is None else s[t] for s in streams if len(s) > t]) for t in range(12)]
     for smooth in (False, True):
-        together = list(decode_steps(policy.on(model), codes, smooth=smooth))
+        together = list(decode_seen(policy.on(model), follow(policy.on(model), codes), smooth))
         for k, stream in enumerate(streams):
             alone = decode_stream(model, stream, policy, smooth=smooth)
-            assert alone == pytest.approx(np.array([rows[k] for _, rows in together[: len(stream)]]), abs=1e-12)
+            assert alone == pytest.approx(np.array([rows[k] for rows in together[: len(stream)]]), abs=1e-12)
             if not smooth:
                 assert model.advance(alone[-1:])[0] == pytest.approx(sessions[k].belief, abs=1e-12)
     assert None in streams[0]

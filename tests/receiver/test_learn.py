@@ -191,8 +191,8 @@ def test_what_cannot_be_learned_from_is_refused():
         Evidence.of(batched, [[0, 1]])
     with pytest.raises(InputError, match="no events"):
         learn(Evidence(np.ones((1, 2)), np.zeros(0, np.int64), np.zeros(0, np.int64)))
-    with pytest.raises(InputError, match="not all zero"):
-        Evidence(np.array([[0.0, 0.0]]), np.zeros(1, np.int64), np.zeros(1, np.int64))
+    with pytest.raises(InputError, match="probability 0"):
+        expect(Evidence(np.array([[0.0, 0.0]]), np.zeros(1, np.int64), np.zeros(1, np.int64)), Chain.uniform(2))
     with pytest.raises(InputError, match="fewer symbols"):
         learn(Evidence(np.ones((1, 3000)), np.zeros(1, np.int64), np.zeros(1, np.int64)))
     # no place for a raw symbol

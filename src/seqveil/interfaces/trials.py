@@ -167,14 +167,14 @@ def _side_by_side(
     lengths, best_guess = np.array([len(codes) for codes in streams]), terms.distortion.best_guess
     kept_apart = follow is not None and not terms.secrets and not terms.in_blocks  # blocks have no account of secrets
     trackers = np.full(len(streams), follow, object) if kept_apart else None
-    seen, released, guesses = list[tuple[int, State, Made]](), list[Ints](), list[Ints]()
+    seen, released, guesses = list[tuple[State, Made]](), list[Ints](), list[Ints]()
     began = time.process_time()
     for t, (truth, before, made, after) in enumerate(steps(terms, streams, randomness)):
         trial.seconds += time.process_time() - began
         released.append(made.codes)
         guesses.append(best_guess(made.posterior))
         if smooth:
-            seen.append((t, before, made))
+            seen.append((before, made))
         _look(trial, made)
         if trackers is not None and isinstance(made, Released):
             trackers[: truth.size] = observed(trackers[: truth.size], made.columns)
@@ -184,7 +184,7 @@ def _side_by_side(
             accounts = after.trackers if trackers is None else trackers
             trial.trackers += [] if accounts is None else list(accounts[over])
         began = time.process_time()
-    late = [best_guess(guess) for _, guess in decode_seen(terms, seen)]
+    late = [best_guess(guess) for guess in decode_seen(terms, seen)]
     for row, place in enumerate(places):
         kinds = (released, guesses, late) if smooth else (released, guesses)
         codes = (np.array([step[row] for step in kind[: lengths[row]]]) for kind in kinds)

@@ -18,7 +18,7 @@ from seqveil.core.leakage import larger_side
 from seqveil.core.mechanisms import Sent
 from seqveil.core.randomness import known_as
 from seqveil.core.secrets import Secret, SecretTrackers
-from seqveil.core.words import UNCHECKED, Grade, Risk
+from seqveil.core.words import Grade, Risk
 from seqveil.engine import batches
 from seqveil.engine.budget import Composition, compose
 from seqveil.engine.secrets import SecretTotal, totals
@@ -33,11 +33,10 @@ from seqveil.engine.stream import (
     check_slots,
     observed,
 )
-from seqveil.receiver.drift import NOT_ASKED, ModelCheck
+from seqveil.receiver.drift import Drift, ModelCheck
 from seqveil.receiver.evidence import Followed
 
 ROUNDING = 1e-9  # sums of floats may pass a bound by this much of it
-NOT_GRADED = Grade("unchecked", UNCHECKED)
 
 
 @dataclass(frozen=True)
@@ -65,17 +64,17 @@ class Report:
     epsilons: bool | None  # the file's ε are those the setting spent
     unchanged: bool | None  # the rows are those that the release wrote
     composed: Composition | None  # (ε, δ), where ε was fixed and unlimited
-    values: bool | None = None  # for batches: the values are those that follow from the paths
-    batch: int = 1
-    exact: bool = True  # False for batches: their extremes are added up, so the totals are from above
-    ldp_total: bool | None = None  # every stream within the budget that needs no model
+    values: bool | None  # for batches: the values are those that follow from the paths
+    batch: int
+    exact: bool  # False for batches: their extremes are added up, so the totals are from above
+    ldp_total: bool | None  # every stream within the budget that needs no model
+    secrets: tuple[SecretTotal, ...]  # what was disclosed about those that were kept, then those only measured
+    declared: bool | None  # every declared secret within its ε
+    whole_sequence: str  # says in words where nothing is promised about the whole sequence
+    words: tuple[str, ...]  # what all that means for a person, a sentence each
+    bound_grade: Grade  # if every promise was kept
+    check: ModelCheck  # whether the releases fit the model
     unseeded: bool | None = None  # no seed is known to have made the randomness; with one, all of it can be undone
-    secrets: tuple[SecretTotal, ...] = ()  # what was disclosed about those that were kept, then those only measured
-    declared: bool | None = None  # every declared secret within its ε
-    whole_sequence: str = ""  # says in words where nothing is promised about the whole sequence
-    words: tuple[str, ...] = ()  # what all that means for a person, a sentence each
-    bound_grade: Grade = NOT_GRADED  # if every promise was kept
-    check: ModelCheck = NOT_ASKED  # whether the releases fit the model
     read: str = ""  # how the rows were read and ordered, in words, where they came from a file
 
     @property
@@ -138,7 +137,8 @@ class Audit:
     reproduction and ε all follow from its path. The most and the least lift of each batch are exact up to rounding;
     added up over a stream they bound its leakage from above.
 
-    `secrets` that the setting does not keep are measured, exactly, beside those that it keeps.
+    `secrets` that the setting does not keep are measured, exactly, beside those that it keeps; `drift` sees all that is
+    taken of releases one by one.
 
     *Guarantee*: nothing private is used, and nothing that the release claims is believed: ε, leakage and budget are all
     recomputed. A release that the setting cannot have made is refused.
@@ -155,8 +155,8 @@ class Audit:
     Reference: docs/theory.md, sections 7 and 8.
     """
 
-    def __init__(self, setting: Terms, secrets: Sequence[Secret] = ()) -> None:
-        self.setting = setting
+    def __init__(self, setting: Terms, secrets: Sequence[Secret] = (), drift: Drift | None = None) -> None:
+        self.setting, self._drift = setting, drift
         kept = {replace(secret, epsilon=None) for secret in setting.secrets}
         asked = [each for each in secrets if each not in kept and each not in setting.secrets]
         if asked and (setting.in_batches or setting.in_blocks):
@@ -198,15 +198,16 @@ class Audit:
         if self._clock is not None:
             self._accounts |= self._clock.begun(users, times)
         names, blocks = list(map(known_as, users)), self.setting.in_blocks
-        used, costs, levels, inside = (np.zeros(len(names)) for _ in range(4))
-        for turn, made in self._followed.observe(
-            numbered(self._index, names), codes, times, epsilons if blocks else None
-        ):
+        who, used = numbered(self._index, names), np.zeros(len(names))
+        costs, levels, inside = (np.zeros(len(names)) for _ in range(3))
+        for turn, made in self._followed.observe(who, codes, times, epsilons if blocks else None):
             used[turn], costs[turn], levels[turn] = made.epsilons, made.costs, made.epsilons
             if blocks:
                 levels[turn], inside[turn] = made.running.levels, made.places > 0
             if self._first is not None:
                 self._account([names[k] for k in turn.tolist()], made)
+            if self._drift is not None:
+                self._drift.take(who[turn], made)
         self._releases += int((codes != NOTHING).sum())
         self._held += int(((codes >= 0) & (levels == 0)).sum())
         self._count(names, costs, levels, times, inside > 0)
@@ -282,13 +283,9 @@ class Audit:
                 recent.popleft()
             self._worst_window = max(self._worst_window, math.fsum(cost for _, cost in recent))
 
-    def report(
-        self,
-        delta: float = 1e-6,
-        unchanged: bool | None = None,
-        check: ModelCheck = NOT_ASKED,
-    ) -> Report:
-        """Everything found so far; `unchanged` and `check` are what the caller knows of the file."""
+    def report(self, delta: float = 1e-6, unchanged: bool | None = None) -> Report:
+        """Everything found so far; `unchanged` is what the caller knows of the file."""
+        check = ModelCheck.of(self._drift)
         users, setting, budget = list(self._index), self.setting, self.setting.budget
         state = self._followed.state.take(slice(len(users)))
         leaked, (most, least) = state.account.worst, (state.account.most, state.account.least)

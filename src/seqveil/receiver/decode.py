@@ -8,7 +8,7 @@ one along its path and one that moves on freely, mixed with the probability that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,32 +72,18 @@ def decode_paths(
     setting: stream.Terms,
     paths: Sequence[tuple[int, ...] | None],
     length: int,
-    times: Sequence[float] | None = None,
+    times: Sequence[float | None] | None = None,
     smooth: bool = True,
 ) -> Floats:
-    """Distributions (T, n) of the symbols behind a stream of batches."""
-    size = setting.batch
+    """Distributions (T, n) of the symbols behind a stream of batches; zeros where one was left out (None)."""
+    size, state, sent = setting.batch, stream.State.start(setting), list[Sent | None]()
     if not (len(paths) - 1) * size < length <= len(paths) * size:
         raise DataError(f"expected {len(paths)} batches of {size} to hold the {length} symbols; check batch and length")
-    if None in paths:
-        raise DataError("a stream in which batches were left out cannot be decoded as a whole; decode up to the gap")
-    sizes = [min(size, length - k * size) for k in range(len(paths))]
-    sent = list(observe_sized(setting, paths, sizes, times))
-    return batches.smooth(setting, sent) if smooth else batches.filtered(setting, sent)
-
-
-def observe_sized(
-    setting: stream.Terms,
-    paths: Sequence[tuple[int, ...] | None],
-    sizes: Sequence[int],
-    times: Sequence[float | None] | None = None,
-) -> Iterator[Sent | None]:
-    """Each batch of a user, of so many symbols, as the receiver sees it; None where it was left out."""
-    state = stream.State.start(setting)
     for k, path in enumerate(paths):
         stamps = None if times is None or times[k] is None else np.array([times[k]], np.float64)
-        sent, state = batches.observe(setting, state, path, sizes[k], stamps)
-        yield sent
+        one, state = batches.observe(setting, state, path, min(size, length - k * size), stamps)
+        sent.append(one)
+    return batches.smooth(setting, sent) if smooth else batches.filtered(setting, sent)
 
 
 def decode_codes(
@@ -108,41 +94,44 @@ def decode_codes(
     epsilons: Floats | None = None,
 ) -> Floats:
     """`decode_stream` for B streams of one length at once: codes (B, T) → distributions (B, T, n)."""
-    distributions = np.empty((*codes.shape, setting.model.n))
     stamps, used = (None if each is None else list(each.T) for each in (times, epsilons))
-    for t, distribution in decode_steps(setting, list(codes.T), stamps, smooth, epsilons=used):
-        distributions[:, t] = distribution
-    return distributions
+    return np.stack(list(decode_seen(setting, follow(setting, list(codes.T), stamps, used), smooth)), axis=1)
 
 
-def decode_steps(
+Seen = Iterable[tuple[stream.State, Any]]  # of each step: the public state before it, and what was made public
+
+
+def follow(
     setting: stream.Terms,
     codes: Sequence[Ints],
     times: Sequence[Floats] | None = None,
-    smooth: bool = True,
-    seen: Callable[[int, Any], None] | None = None,
     epsilons: Sequence[Floats] | None = None,
-) -> Iterator[tuple[int, Floats]]:
-    """`decode_stream` for streams of several lengths side by side, longest first: each step t and its (B, n).
+) -> Seen:
+    """Streams of several lengths side by side, longest first, as an observer sees them.
 
     `codes` holds at step t the releases of those streams that have a t-th event, and so do `times` and `epsilons`, the
-    record's ε. Online nothing is held beyond a step, so that streams may be long; else the distributions and columns of
-    all steps are. `seen` gets each step with the releases as an observer sees them.
+    record's ε.
     """
-    yield from decode_seen(setting, _follow(setting, codes, times, epsilons, seen), smooth)
+    state = stream.State.start(setting, len(codes[0]) if codes else 0)
+    for t, disclosed in enumerate(codes):
+        if disclosed.size < len(state):  # the last ones have ended
+            state = state.take(slice(0, disclosed.size))
+        stamps, used = (None if each is None else each[t] for each in (times, epsilons))
+        before = state if setting.in_blocks else stream.located(setting, state, stamps)
+        seen, state = stream.observe(setting, before, disclosed, stamps, used)
+        yield before, seen
 
 
-Seen = Iterable[tuple[int, stream.State, Any]]  # steps, the public state before each, and what was made public
+def decode_seen(setting: stream.Terms, followed: Seen, smooth: bool = True) -> Iterator[Floats]:
+    """`decode_stream` for streams side by side, from releases as somebody saw them who has followed the streams, or
+    made them: the distributions (B, n) of each step.
 
-
-def decode_seen(setting: stream.Terms, followed: Seen, smooth: bool = True) -> Iterator[tuple[int, Floats]]:
-    """`decode_steps` from releases as somebody saw them who has followed the streams, or made them.
-
-    All runs over the case that nobody sees, the bit of a block or what is remembered, and the state. Forward the public
-    state has their distribution before each event; back they go as in `evidence`.
+    Online nothing is held beyond a step, so that streams may be long; else the distributions and columns of all steps
+    are. All runs over the case that nobody sees, the bit of a block or what is remembered, and the state. Forward the
+    public state has their distribution before each event; back they go as in `evidence`.
     """
     model, reader, kept = setting.model, CaseReader(setting), list[tuple[Floats, Says]]()
-    for t, before, seen in followed:
+    for before, seen in followed:
         trackers: Any = before.trackers  # None in blocks
         rows, links = reader.read(seen, trackers, before.steps)
         says = Says(rows[..., model.newest], links, reader.joins, model.newest)
@@ -155,11 +144,11 @@ def decode_seen(setting: stream.Terms, followed: Seen, smooth: bool = True) -> I
         if smooth:
             kept.append((joint, says))
         else:
-            yield t, filtering.symbols(model, joint.sum(1))
+            yield filtering.symbols(model, joint.sum(1))
     if kept:
         _smooth(model, kept)
-    for t, (joint, _) in enumerate(kept):
-        yield t, filtering.symbols(model, joint.sum(1))
+    for joint, _ in kept:
+        yield filtering.symbols(model, joint.sum(1))
 
 
 def _smooth(model: MarkovModel, kept: list[tuple[Floats, Says]]) -> None:
@@ -184,26 +173,6 @@ def _cases(setting: stream.Terms, before: stream.State, seen: Any) -> Floats:
         return _in_blocks(seen)
     trackers: Any = before.trackers
     return states_of(trackers) if setting.remembered else filtering.clear(before.states)[:, None]
-
-
-def _follow(
-    setting: stream.Terms,
-    codes: Sequence[Ints],
-    times: Sequence[Floats] | None,
-    epsilons: Sequence[Floats] | None,
-    tell: Callable[[int, Any], None] | None,
-) -> Seen:
-    """Step by step: the public state before it, and the releases as an observer sees them."""
-    state = stream.State.start(setting, len(codes[0]) if codes else 0)
-    for t, disclosed in enumerate(codes):
-        if disclosed.size < len(state):  # the last ones have ended
-            state = state.take(slice(0, disclosed.size))
-        stamps, used = (None if each is None else each[t] for each in (times, epsilons))
-        before = state if setting.in_blocks else stream.located(setting, state, stamps)
-        seen, state = stream.observe(setting, before, disclosed, stamps, used)
-        if tell is not None:
-            tell(t, seen)
-        yield t, before, seen
 
 
 def _in_blocks(seen: Any) -> Floats:

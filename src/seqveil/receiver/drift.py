@@ -56,8 +56,10 @@ class ModelCheck:
         return cls(None, None, -math.log(ALPHA), why)
 
     @classmethod
-    def of(cls, drift: Drift) -> ModelCheck:
-        """What all bets together say."""
+    def of(cls, drift: Drift | None) -> ModelCheck:
+        """What all bets together say; None where there are none."""
+        if drift is None:
+            return BY_ONE
         if not drift.alarm and (drift.users < FEWEST[0] or drift.events < FEWEST[1]):
             few = f"{count(drift.events, 'release')} of {count(drift.users, 'person', 'people')}"
             return cls.none(f"{few}, too few to speak against it")
@@ -99,6 +101,7 @@ class ModelCheck:
 
 
 NOT_ASKED = ModelCheck.none("the releases were not asked")
+BY_ONE = ModelCheck.none("that takes releases one by one, by a sound mechanism")
 
 
 class Drift:

@@ -17,7 +17,7 @@ one product of matrices.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -84,10 +84,6 @@ class Evidence:
     index: Ints  # (E,) 0..R-1; with cases (E, K)
     links: Ints | None = None  # (E,) 0..L-1
     joins: Floats | None = None  # (L, K, K, n) the weight of a case (third axis) after another, by the event's symbol
-
-    def __post_init__(self) -> None:
-        if not (np.isfinite(self.table).all() and (self.table >= 0).all() and (self.table.max(1) > 0).all()):
-            raise InputError("expected likelihoods that are finite, not negative, and not all zero in a row")
 
     @property
     def n(self) -> int:
@@ -174,12 +170,9 @@ class Evidence:
 
     def of_users(self, chosen: NDArray[np.bool_]) -> Evidence:
         """The events of the users for which `chosen` is true."""
-        return self.renumbered(self.users, chosen[self.users])
-
-    def renumbered(self, users: Ints, kept: NDArray[np.bool_] | slice = slice(None)) -> Evidence:
-        """Some of the events, as those of users numbered so."""
+        kept = chosen[self.users]
         links = None if self.links is None else self.links[kept]
-        return Evidence(self.table, users[kept], self.index[kept], links, self.joins)
+        return replace(self, users=self.users[kept], index=self.index[kept], links=links)
 
     def cut(self, length: int) -> Evidence:
         """The same events with every stream cut into pieces of at most `length`, each a user of its own.
@@ -196,7 +189,7 @@ class Evidence:
             fresh = (self.joins == self.joins[:, :1]).all((1, 2, 3))[self.links[order]] | (place[order] == 0)
             place[order] = place[order][np.maximum.accumulate(np.where(fresh, np.arange(self.events), 0))]
         pieces = -(-lengths // length)
-        return self.renumbered((np.cumsum(pieces) - pieces)[self.users] + place // length)
+        return replace(self, users=(np.cumsum(pieces) - pieces)[self.users] + place // length)
 
     def says(self, at: Ints, shown: Ints) -> Says:
         """What some events (U,) say of states that show these symbols (S,)."""
@@ -363,7 +356,7 @@ class Walk:
         self.shown = np.arange(evidence.n) if newest is None else newest
         self.said = [evidence.says(places[lengths > t, t], self.shown) for t in range(places.shape[1])]
 
-    def forward(self, chain: Chain, keep: bool = True) -> Floats:
+    def forward(self, chain: Chain) -> Floats:
         """log Pr(releases) a user, (U,) or under several chains (G, U); keeps the distributions for the way back."""
         self.chain, self.distributions, self.scales = chain, list[Floats](), list[Floats]()
         several, users = chain.first.shape[:-1], self.lengths.size
@@ -378,9 +371,8 @@ class Walk:
                 if not (scale > 0).all():
                     raise InputError(IMPOSSIBLE)
                 log[..., : len(says)] += np.log(scale)
-                if keep:
-                    self.distributions.append(joint)
-                    self.scales.append(scale)
+                self.distributions.append(joint)
+                self.scales.append(scale)
         return log
 
     def counts(self, apart: bool = False) -> tuple[Floats, Floats]:
@@ -470,7 +462,7 @@ def expect(evidence: Evidence, chain: Chain) -> ExpectedStatistics:
 
 def likelihoods(evidence: Evidence, chain: Chain) -> Floats:
     """log Pr(releases) of every user, longest stream first; users of equal length in the order of their numbers."""
-    return np.concatenate([walk.forward(chain, keep=False) for walk in _walks(evidence, chain)])
+    return np.concatenate([walk.forward(chain) for walk in _walks(evidence, chain)])
 
 
 def by_user(evidence: Evidence, chain: Chain) -> Iterator[tuple[Floats, Floats]]:

@@ -15,15 +15,16 @@ release, and an interval is what all but the outermost of them have in common.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from seqveil.core.bulk import numbered, places_within
+from seqveil.core.bulk import places_within
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
@@ -103,7 +104,7 @@ class Summary:
 
 def summarise(
     setting: Terms,
-    users: Sequence[Hashable],
+    users: ArrayLike,
     codes: Ints,
     times: Floats | None = None,
     epsilons: Floats | None = None,
@@ -118,9 +119,9 @@ def summarise(
     `method` "auto" takes "design" where every release can be inverted and no few events outweigh the others, "model"
     for "guarded" releases and blocks under a model that is more than one chain of order 1, and else "learned".
 
-    Users and codes stand event by event, in time order within each user; `epsilons` are as in `Evidence.of_streams`,
-    and so is `seen`, unless releases are inverted; `window` counts the events of a stream that make one window of the
-    histogram over time (one window by default).
+    Users (names or numbers) and codes stand event by event, in time order within each user; `epsilons` are as in
+    `Evidence.of_streams`, and so is `seen`, unless releases are inverted; `window` counts the events of a stream that
+    make one window of the histogram over time (one window by default).
 
     >>> from seqveil.core.model import MarkovModel
     >>> from seqveil.engine.policy import Policy
@@ -136,16 +137,15 @@ def summarise(
         raise InputError("intervals are for releases one by one or in blocks; decode a release in batches instead")
     if not setting.mechanism.sound:
         raise InputError(f'mechanism "{setting.mechanism.name}" is not sound; use one that is, such as "optimal"')
-    if len(users) != codes.size or not codes.size:
-        raise InputError(f"expected a user for each of at least one release, got {len(users)} for {codes.size}")
+    if np.size(users) != codes.size or not codes.size:
+        raise InputError(f"expected a user for each of at least one release, got {np.size(users)} for {codes.size}")
     if method not in ("auto", "design", "learned", "model"):
         raise InputError('expected method "auto", "design", "learned" or "model"')
     if not 0.5 <= confidence < 1:
         raise InputError(f"expected a confidence from 0.5 up to 1, got {confidence}")
     if window is not None and window < 1:
         raise InputError(f"expected a window of at least 1 event, got {window}")
-    index: dict[Hashable, int] = {}
-    who = numbered(index, users)
+    people, who = np.unique(users, return_inverse=True)
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     slots = places_within(np.bincount(who)) // (window or codes.size)  # the window of every event, events in user order
     found = indicators(setting, who, codes, times) if method in ("auto", "design") else None
@@ -167,7 +167,7 @@ def summarise(
         way = ("model", MODEL) if under_model else ("learned", LEARNED)
         disclosed = drawn.disclosed if setting.guards else None
     histogram, over_time, transitions = parts
-    about = (len(index), codes.size, confidence, *way)
+    about = (people.size, codes.size, confidence, *way)
     return Summary(*about, histogram, over_time, np.bincount(slots), transitions, disclosed)
 
 
@@ -226,28 +226,18 @@ class _Draws:
         self.twice += np.bincount(truth[same], minlength=n)
 
     @property
-    def histogram(self) -> Floats:
-        """Counts in each window, (S, W, n)."""
-        return self.histograms.reshape(-1, *self.histograms.shape[2:])
-
-    @property
-    def transitions(self) -> Floats:
-        """Counts of each transition, (S, n, n)."""
-        return self.moves.reshape(-1, *self.moves.shape[2:])
-
-    @property
     def disclosed(self) -> Floats:
         """The mean probability of a symbol at the events where it is the truth, (n,): 1 where the releases say it."""
-        events = self.histogram.sum((0, 1))
+        events = self.histograms.sum((0, 1, 2))
         return np.asarray(self.twice / np.where(events > 0, events, np.nan))
 
     def estimates(self, evidence: Evidence, z: float, spread: Spread) -> Parts:
         """What the drawn truths have in common, and how far they differ."""
-        whole = self.histogram.sum(1)
+        histograms, moves = (counts.reshape(-1, *counts.shape[2:]) for counts in (self.histograms, self.moves))
         return (
-            spread(whole, z, float(evidence.events)),
-            spread(self.histogram, z, self.size[:, None]),
-            spread(self.transitions, z, float(evidence.events - evidence.people)),
+            spread(histograms.sum(1), z, float(evidence.events)),
+            spread(histograms, z, self.size[:, None]),
+            spread(moves, z, float(evidence.events - evidence.people)),
         )
 
 

@@ -33,6 +33,12 @@ class AsShown:
 AS_SHOWN = {"disclosed": AsShown}
 
 
+def one_each(people: int) -> Windows:
+    """One window of each person."""
+    nothing = np.zeros(people, np.int64)
+    return Windows(np.arange(people), nothing, nothing, nothing, 1)
+
+
 def test_every_whole_window_whose_values_are_known_is_attacked() -> None:
     secret = sv.secrets.ever("health", window=2, epsilon=1).over(ALPHABET)
     found = attack.windows_of(secret, [np.array([0, 2, 1, 1, 2]), np.array([-4, 0, 2, 2])])
@@ -68,9 +74,9 @@ def test_a_promise_that_just_holds_is_called_broken_no_more_often_than_stated() 
         secret = rng.random(1500) < rng.choice([0.1, 0.8], 300, p=[0.7, 0.3])[owners]
         disclosed = np.where(rng.random(1500) < keep, secret, ~secret)
         score = disclosed + rng.random(1500) * 1e-3
-        windows = {"owners": owners, "numbers": numbers}
+        windows = Windows(owners, numbers, numbers, secret.astype(np.int64), 1)
         found = attack.attack_labels(
-            sparse.csr_array(score[:, None]), {"it": secret}, epsilon, **windows, about="", attackers=AS_SHOWN,
+            sparse.csr_array(score[:, None]), windows, {"it": secret}, epsilon, about="", attackers=AS_SHOWN,
             seed=run, false_alarm=0.2,
         )  # fmt: skip
         alarms += found.verdict == "broken"
@@ -124,7 +130,7 @@ def test_an_estimate_above_the_promise_is_never_called_not_refuted() -> None:
             sparse.csr_array(score[:, None]),
             {"attackers": AS_SHOWN, "seed": run},
         )
-        found = attack.attack_labels(seen, {"it": secret}, 1.0, about="it", **more)  # type: ignore[arg-type]
+        found = attack.attack_labels(seen, one_each(count), {"it": secret}, 1.0, about="it", **more)  # type: ignore[arg-type]
         assert found.epsilon_estimate is not None
         assert found.guess is not None
         assert math.log(found.guess.likelihood_ratio) == pytest.approx(found.epsilon_estimate)
@@ -141,10 +147,9 @@ def test_one_side_is_attacked_on_that_side_only() -> None:
     rng = np.random.default_rng(4)
     has = rng.random(4000) < 0.5
     disclosed = [np.array([0]) if h else rng.integers(2, size=1) for h in has]
-    rows = np.zeros(4000, np.int64)
-    seen = features(disclosed, 2, Windows(np.arange(4000), rows, rows, rows, 1))
-    up = attack.attack_labels(seen, {"it": has}, 1.0, about="", sides="up")
-    both = attack.attack_labels(seen, {"it": has}, 1.0, about="", sides="both")
+    seen = features(disclosed, 2, one_each(4000))
+    up = attack.attack_labels(seen, one_each(4000), {"it": has}, 1.0, about="", sides="up")
+    both = attack.attack_labels(seen, one_each(4000), {"it": has}, 1.0, about="", sides="both")
     assert up.epsilon_at_least < 0.8
     assert both.verdict == "broken"
 

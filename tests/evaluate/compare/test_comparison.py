@@ -55,12 +55,10 @@ def test_everyone_promises_and_keeps_what_it_says():
 def test_what_cannot_be_compared_is_refused_before_anything_is_released():
     streams, follow = list(MODEL.sample(6, 30, seed=1)), sv.secrets.followed_by("news", ["sports", "health"], window=3,
                                                                                epsilon=1.0)  # fmt: skip
-    keeps = sv.Policy(secrets=EVER)
     for expected, act in {
         "what an event may cost": lambda: compare(streams, MODEL),
         "expected a mechanism among": lambda: compare(streams, MODEL, epsilons=[1.0], names=["suppression2"]),
         "on a declared secret": lambda: compare(streams, MODEL, epsilons=[1.0], attack=True),
-        "at least 40 released people": lambda: compare(streams, MODEL, keeps, attack=True),
         "at most 1000 events": lambda: Arena.of(
             MODEL, list(MODEL.sample(1001, 1, seed=3)), sv.Policy(secrets=sv.secrets.ever("health", epsilon=1.0))
         ),

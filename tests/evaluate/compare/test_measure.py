@@ -15,7 +15,7 @@ from seqveil.core.kernel import DENOMINATOR
 from seqveil.engine import batches, stream
 from seqveil.engine.stream import State
 from seqveil.evaluate.compare import Arena, Way, constant, measured
-from seqveil.evaluate.compare.measure import clustered
+from seqveil.evaluate.compare.measure import errors
 from seqveil.interfaces.trials import release
 from seqveil.receiver.decode import decode_codes
 
@@ -192,11 +192,14 @@ def test_secrets_leave_the_rest_of_a_row_as_it_is():
 def test_intervals_are_those_of_the_peoples_means():
     from scipy import stats
 
-    sums, counts = np.array([3.0, 1.0, 4.0, 2.0]), np.full(4, 5.0)
-    mean, half = clustered(sums, counts)
+    sums = np.array([3.0, 1.0, 4.0, 2.0])
+    costs = {person: np.full(5, total / 5) for person, total in enumerate(sums)}
+    found = errors(costs, costs, costs)
+    mean, half = found["smoothed"], found["smoothed_half"]
     low, high = stats.t.interval(0.95, 3, np.mean(sums / 5), stats.sem(sums / 5))
     assert (mean - half, mean + half) == (pytest.approx(low), pytest.approx(high))
-    assert clustered(sums[:1], counts[:1]) == (0.6, None)
+    alone = errors({0: costs[0]}, {0: costs[0]}, {0: costs[0]})
+    assert (alone["error"], alone["error_half"]) == (pytest.approx(0.6), None)
 
 
 @pytest.mark.slow

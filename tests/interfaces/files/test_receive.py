@@ -12,7 +12,7 @@ from seqveil.core import bulk
 from seqveil.core.bulk import Layout
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.files import receive
-from seqveil.receiver.decode import decode_steps
+from seqveil.receiver.decode import decode_seen, follow
 
 LENGTHS = (1, 7, 3, 7, 12, 1, 2)
 
@@ -52,7 +52,7 @@ def test_a_file_is_decoded_as_each_of_its_streams_alone(model, released, monkeyp
 
 def test_no_streams_and_no_events():
     setting = Policy(epsilon=1.0).on(MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]))
-    assert list(decode_steps(setting, [])) == []
+    assert list(decode_seen(setting, follow(setting, []))) == []
     assert list(Layout.of(np.zeros(0, np.int64)).parts()) == []
 
 

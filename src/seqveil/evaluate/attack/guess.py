@@ -51,12 +51,11 @@ def attack_secret(
     named = {"the secret": 1} if values == 2 else {f"combination {value}": value for value in range(values)}
     return attack_labels(
         _seen(releases, secret.n, windows, times),
+        windows,
         {name: windows.values == value for name, value in named.items()},
         epsilon,
         about=words.about(secret.secret),
         sides=secret.secret.sides,
-        owners=windows.owners,
-        numbers=windows.numbers,
         scores={name: {who: found[:, value] for who, found in held.items()} for name, value in named.items()},
         seed=seed,
         **more,
@@ -82,7 +81,7 @@ def attack_trait(
     mine = np.array([str(answers[k]) for k in known])
     targets = {kind: mine == kind for kind in (kinds[1:] if len(kinds) == 2 else kinds)}
     windows = Windows(known, nothing, nothing, nothing, None)
-    return attack_labels(_seen(releases, n, windows, times), targets, epsilon, about=about, owners=known, **more)
+    return attack_labels(_seen(releases, n, windows, times), windows, targets, epsilon, about=about, **more)
 
 
 def _seen(releases: Sequence[Ints], n: int, windows: Windows, times: Sequence[Floats] | None) -> Any:
@@ -147,13 +146,12 @@ def _values(secret: Compiled, codes: Ints, at: Ints, spans: Ints) -> Ints:
 
 def attack_labels(
     found: Any,
+    windows: Windows,
     targets: Mapping[str, Flags],
     epsilon: float | None,
     *,
     about: str,
     sides: Sides = "both",
-    owners: Ints | None = None,
-    numbers: Ints | None = None,
     scores: Mapping[str, Mapping[str, Floats]] | None = None,
     seed: int = 0,
     false_alarm: float = FALSE_ALARM,
@@ -161,18 +159,13 @@ def attack_labels(
 ) -> Finding:
     """Attack labels of windows, `targets` by name, from what was released: `found`, a row a window (`features`).
 
-    owners: whose each window is; by default every window is another person's.
-    numbers: the place of each window in its stream; those of one number are compared with one another.
     scores: attackers that need no training, one number a window, by label and name.
     attackers: makers of classifiers in scikit-learn's manner, by name; by default those of `classifiers`.
     """
     if not 0 < false_alarm < 1:
         raise InputError(f"a false-alarm rate lies between 0 and 1; got {false_alarm:g}")
-    rows = int(found.shape[0])
-    whose = np.arange(rows) if owners is None else owners
-    places = np.zeros(rows, np.int64) if numbers is None else numbers
-    people = int(np.unique(whose).size)
-    samples = {name: AttackSample(whose, places, flags) for name, flags in targets.items()}
+    rows, people = windows.owners.size, int(np.unique(windows.owners).size)
+    samples = {name: AttackSample(windows.owners, windows.numbers, flags) for name, flags in targets.items()}
     usable = {name: one for name, one in samples.items() if min(one.people_with()) >= 2 * FEWEST}
     if not usable:
         rarest = max(min(one.people_with()) for one in samples.values())

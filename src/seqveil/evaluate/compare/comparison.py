@@ -15,14 +15,11 @@ from seqveil.core.kernel import Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.words import Line, Result, ResultTable, cell_text
 from seqveil.engine.policy import Policy
-from seqveil.evaluate.attack.attackers import classifiers
-from seqveil.evaluate.attack.guess import FEWEST
 from seqveil.evaluate.compare.measure import ComparisonRow, SecretFigures, constant, measured
 from seqveil.evaluate.compare.ways import PAPER, Arena, ways
 from seqveil.interfaces.files.table import FilePath
 from seqveil.interfaces.trials import read_people
 
-FEWEST_PEOPLE = 4 * FEWEST  # half of them learn, and of each half some have the secret and some do not
 LEGEND: tuple[Line, ...] = (
     ("error", "mean over events of the release as it is, ± 95 % by person"),
     ("filtered", "after the receiver's online decoder, the best guess of anyone who knows the model; ★ least of those "
@@ -145,8 +142,8 @@ def compare(
         show: called with the row under way and the share of rows that are done.
     """
     arena = Arena.of(model, streams, policy, attack=attack, seed=seed)
-    if attack:
-        _check_attack(arena)
+    if attack and not arena.secrets:
+        raise InputError("an attack is on a declared secret, and there is none; name a policy that keeps one")
     sizes = (1, 1) if policy is None else (policy.batch, policy.block)
     bounds = list(dict.fromkeys(map(mechanisms.check_epsilon, epsilons)))
     if not bounds and policy is not None and policy.rate is not None:
@@ -189,20 +186,6 @@ def read_streams(
 
 def _with(sizes: Sequence[int], own: int) -> list[int]:
     return list(dict.fromkeys([*sizes, *([own] if own > 1 else [])]))
-
-
-def _check_attack(arena: Arena) -> None:
-    """Refuse an attack that cannot be made, before anything is released."""
-    if not arena.secrets:
-        raise InputError("an attack is on a declared secret, and there is none; name a policy that keeps one")
-    classifiers(0)  # says which extra is missing
-    for secret in arena.secrets:
-        whole = sum(len(codes) >= (secret.length() or 1) for codes in arena.streams)
-        if whole < FEWEST_PEOPLE:
-            raise InputError(
-                f"an attack needs at least {FEWEST_PEOPLE} released people with a whole window of each secret, got "
-                f"{whole}; release more people, or take a shorter window"
-            )
 
 
 def _error_cell(value: float | None, half: float | None) -> str:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 from scipy.special import stdtrit
 
 from seqveil.core import filtering, mechanisms, words
 from seqveil.core.errors import InputError
-from seqveil.core.kernel import Floats, Ints
+from seqveil.core.kernel import Floats
 from seqveil.core.randomness import SeededRandomness
 from seqveil.engine.policy import Terms
 from seqveil.engine.secrets import totals
 from seqveil.evaluate.attack import FALSE_ALARM, Finding, attack_secret
 from seqveil.evaluate.compare.ways import Arena, Way
-from seqveil.interfaces.trials import Trial, error_of_mean, release, steps
+from seqveil.interfaces.trials import Trial, mean_cost, release, steps
 
 TOLERANCE = 1e-9  # a lift may pass what is claimed by this much and still count as kept
 CONSTANT = "best guess, no release"
@@ -111,9 +109,7 @@ def measured(arena: Arena, way: Way, epsilon: float | None) -> ComparisonRow:
         bounded = [one for one in figures if one.promised is not None]
         passed = any((one.log_odds_worst or 0.0) > (one.promised or 0.0) for one in bounded)
         status, claimed = "unsound" if passed else "sound" if bounded else "no promise", None
-    people = range(len(arena.streams))
-    kinds = (trial.costs, trial.filtered, trial.smoothed)
-    errors = _errors([np.array([kind[k].sum() for k in people]) for kind in kinds], arena.lengths)
+    found = errors(trial.costs, trial.filtered, trial.smoothed)
     return ComparisonRow(
         way.label,
         way.mechanism,
@@ -122,30 +118,25 @@ def measured(arena: Arena, way: Way, epsilon: float | None) -> ComparisonRow:
         limit=way.limit,
         waits=way.batch > 1,
         claimed=claimed,
-        **errors,
+        **found,
         lift_most=trial.lift_most,
         lift_least=trial.lift_least,
         ldp=None if terms.in_blocks else trial.ldp,
         leakage_most=trial.most,
         leakage_least=trial.least,
-        micros=1e6 * trial.seconds / errors["events"],
+        micros=1e6 * trial.seconds / found["events"],
         secrets=figures,
     )
 
 
-def _errors(costs: Iterable[Floats], counts: Ints) -> dict[str, Any]:
+def errors(*kinds: dict[int, Floats]) -> dict[str, Any]:
     """How many people and events there are, the mean of each kind of error over all events, and the half-width of its
-    interval, from sums by person."""
-    found: dict[str, Any] = {"people": counts.size, "events": int(counts.sum())}
-    for name, sums in zip(("error", "filtered", "smoothed"), costs, strict=False):
-        found[name], found[f"{name}_half"] = clustered(sums, counts)
-    return found
-
-
-def clustered(sums: Floats, counts: Ints) -> tuple[float, float | None]:
-    """The mean over all events, and the half-width of its 95 % interval, from each person's sum and count."""
-    mean, people = float(sums.sum() / counts.sum()), counts.size
-    return mean, None if people < 2 else float(stdtrit(people - 1, 0.975)) * error_of_mean(sums, counts)
+    95 % interval, from each person's costs."""
+    people, found = len(kinds[0]), dict[str, Any]()
+    for name, costs in zip(("error", "filtered", "smoothed"), kinds, strict=True):
+        found[name], apart = mean_cost(costs)
+        found[f"{name}_half"] = None if apart is None else float(stdtrit(people - 1, 0.975)) * apart
+    return found | {"people": people, "events": sum(own.size for own in kinds[0].values())}
 
 
 def _secrets(arena: Arena, way: Way, terms: Terms, trial: Trial) -> tuple[SecretFigures, ...]:
@@ -168,8 +159,8 @@ def _secrets(arena: Arena, way: Way, terms: Terms, trial: Trial) -> tuple[Secret
 def constant(arena: Arena, epsilon: float | None = None) -> ComparisonRow:
     """The best guess from the model alone, at each step: leaks nothing, costs nothing."""
     guesses = arena.distortion.best_guess(filtering.unseen(arena.model, arena.longest))
-    sums = np.array([arena.distortion.between(own, guesses[: len(own)]).sum() for own in arena.streams])
+    costs = {k: arena.distortion.between(own, guesses[: len(own)]) for k, own in enumerate(arena.streams)}
     figures = ("claimed", "lift_most", "lift_least", "ldp", "leakage_most", "leakage_least")
-    nothing: dict[str, Any] = dict.fromkeys(figures, 0.0) | _errors([sums] * 3, arena.lengths)
+    nothing: dict[str, Any] = dict.fromkeys(figures, 0.0) | errors(costs, costs, costs)
     silent = tuple(SecretFigures(one.name, words.about(one), one.total, 0.0, 0.0) for one in arena.secrets)
     return ComparisonRow(CONSTANT, "constant", epsilon, "limit", limit=True, secrets=silent, **nothing)

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from seqveil.core import mechanisms
 from seqveil.core.distortion import Distortion, resolve
 from seqveil.core.errors import InputError
@@ -94,14 +92,9 @@ class Arena:
         return SecretTrackers.start(self.model, self.secrets) if self.secrets else None
 
     @property
-    def lengths(self) -> Ints:
-        """Events of each stream."""
-        return np.array([len(codes) for codes in self.streams])
-
-    @property
     def longest(self) -> int:
         """Events of the longest stream."""
-        return int(self.lengths.max())
+        return max(len(codes) for codes in self.streams)
 
     @property
     def least(self) -> float:

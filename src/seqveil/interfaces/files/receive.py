@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -22,8 +22,6 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
 from seqveil.core.words import Line, Result, ResultTable, cell_text, count, moved, percent, plain
-from seqveil.engine import batches
-from seqveil.engine.blocks import Made
 from seqveil.engine.policy import Policy
 from seqveil.engine.secrets import SecretTotal
 from seqveil.interfaces.files import writing
@@ -32,15 +30,13 @@ from seqveil.interfaces.files.fit import origin_in_words
 from seqveil.interfaces.files.received import Received, ReleasedBatch, paired, received
 from seqveil.interfaces.files.release import CALL_ROWS
 from seqveil.interfaces.files.table import FilePath, as_kind, as_polars, chain_of
-from seqveil.interfaces.files.writing import BY_ONE, CHECK_ON_PEOPLE, CONFIDENCE, ReleasedRows, model_check
+from seqveil.interfaces.files.writing import CHECK_ON_PEOPLE, CONFIDENCE, ReleasedRows, model_check
 from seqveil.receiver.audit import Audit, Report
-from seqveil.receiver.decode import decode_steps, observe_sized
+from seqveil.receiver.decode import Seen, decode_paths, decode_seen, follow
 from seqveil.receiver.drift import Drift, ModelCheck
+from seqveil.receiver.evidence import Evidence
+from seqveil.receiver.learn import Learned, learn
 from seqveil.receiver.statistics import Estimate, Summary, summarise
-
-if TYPE_CHECKING:
-    from seqveil.receiver.evidence import Evidence
-    from seqveil.receiver.learn import Learned
 
 TOGETHER = 1 << 25  # numbers that the distributions of one batch of streams may take
 LONGEST = 1 << 29  # numbers that the distributions of one stream may take
@@ -167,10 +163,10 @@ def audit(
     chain, asked = chain_of(model), [secrets] if isinstance(secrets, Secret) else list(secrets)
     found = received(released, chain, policy, meta)
     found = replace(found, clock=any(secret.follows_clock for secret in asked))
-    taken, side = Audit(found.setting, secrets=asked), found.meta
+    taken, side = Audit(found.setting, asked, found.drift()), found.meta
     progress(0, found.codes.size)
     used = (_audit_batches if found.setting.in_batches else _audit_symbols)(found, taken, progress)
-    report = taken.report(delta, found.unchanged(used), model_check(found.setting, *found.symbols))
+    report = taken.report(delta, found.unchanged(used))
     unseeded = None if side is None else side.get("seed") is None and side.get("private") is True
     audited = Audited(replace(report, unseeded=unseeded, read=found.events.taken.sentence), chain)
     if html is not None:
@@ -276,7 +272,6 @@ def decode(
     else:
         decoded = _decode_symbols(found, online, progress, drift)
     guess, confidence = _best(decoded, found, loss)
-    check = BY_ONE if drift is None else ModelCheck.of(drift)
     more = {CONFIDENCE: confidence}
     table = writing.rows_frame(events.reading, events.users, events.order, chain.alphabet, guess, more)
     table = table[np.argsort(events.frame["row"].to_numpy(), kind="stable")]  # as the rows stood in what came
@@ -284,7 +279,7 @@ def decode(
         writing.write_frame(out, table, format if out == "-" else None)
     frame = out if out is not None else _like(released, table)
     mean = float(confidence.mean(dtype=np.float64))
-    made = Estimates(frame, events.n, len(events.people[0]), mean, check)
+    made = Estimates(frame, events.n, len(events.people[0]), mean, ModelCheck.of(drift))
     if true is None or not (true >= 0).any():
         return made
     true, guess = true[true >= 0], guess[true >= 0]
@@ -328,18 +323,21 @@ def _decode_symbols(found: Received, online: bool, progress: Progress, drift: Dr
     room = max(1, TOGETHER // width)
     for part in layout.parts(most=room) if online else layout.parts(events=room):
         steps = list(part.steps())
-
-        def ask(t: int, seen: Made, steps: list[Ints] = steps) -> None:
-            """Show the releases of a step to the model check."""
-            if drift is not None:
-                drift.take(log.who[steps[t]].astype(np.intp), seen)
-
         codes = [log.codes[places] for places in steps]
         times, used = (None if each is None else [each[places] for places in steps] for each in found.symbols[2:])
+        seen = _asked(drift, [log.who[places] for places in steps], follow(setting, codes, times, used))
         with found.naming():
-            for t, distributions in decode_steps(setting, codes, times, not online, ask, used):
-                yield log.rows[steps[t]], distributions
+            for places, distributions in zip(steps, decode_seen(setting, seen, not online), strict=True):
+                yield log.rows[places], distributions
         progress(sum(places.size for places in steps))
+
+
+def _asked(drift: Drift | None, people: list[Ints], followed: Seen) -> Seen:
+    """Show the releases of these people at each step to the model check."""
+    for who, (before, seen) in zip(people, followed, strict=True):
+        if drift is not None:
+            drift.take(who.astype(np.intp), seen)
+        yield before, seen
 
 
 def _refuse_long(rows: int, width: int) -> None:
@@ -355,16 +353,12 @@ def _decode_batches(found: Received, online: bool, progress: Progress) -> Decode
     for batch in found.batches:
         own.setdefault(batch.user, []).append(batch)
     for mine in own.values():
-        rows, sizes = np.concatenate([each.rows for each in mine]), [each.rows.size for each in mine]
+        rows = np.concatenate([each.rows for each in mine])
+        paths, times = [each.path for each in mine], [each.time for each in mine]
         if not online:
             _refuse_long(rows.size, setting.model.n)
         with found.naming():
-            observed = observe_sized(setting, [each.path for each in mine], sizes, [each.time for each in mine])
-            if not online:
-                yield rows, batches.smooth(setting, list(observed))
-            else:
-                for each, sent in zip(mine, observed, strict=True):
-                    yield each.rows, batches.filtered(setting, [sent])
+            yield rows, decode_paths(setting, paths, rows.size, times, not online)
         progress(rows.size)
 
 
@@ -483,7 +477,7 @@ def stats(
     who, codes, times, used = found.symbols
     drift = found.drift()
     options["seen"] = None if drift is None else drift.take
-    summary = summarise(found.setting, who.tolist(), codes, times, used, **options)
+    summary = summarise(found.setting, who, codes, times, used, **options)
     shown = drift is not None and drift.events > 0  # else releases were inverted
     check = ModelCheck.of(drift) if drift is not None and shown else model_check(found.setting, *found.symbols)
     read_rightly = chain.size == chain.n or summary.method == "model"  # several chains are not read as one
@@ -506,8 +500,6 @@ def learn_released(
     *Guarantee*: post-processing of what is public already. The kernels are recomputed from the model and the releases,
     so a file that they cannot have made is refused.
     """
-    from seqveil.receiver.learn import learn
-
     chain = chain_of(model)
     learned = learn(evidence_of(received(released, chain, policy, meta)), chain.alphabet)
     return learned if chain.reading is None else replace(learned, model=learned.model.with_reading(chain.reading))
@@ -515,12 +507,6 @@ def learn_released(
 
 def evidence_of(found: Received) -> Evidence:
     """What each release of a file reveals of the truth, in the file's order; users numbered as they come."""
-    from seqveil.receiver.evidence import Evidence
-
-    if found.setting.in_batches:
-        raise InputError("events of a release in batches cannot be read one by one; release one by one, or in blocks")
-    if found.setting.budget.seconds is not None:
-        raise InputError("events under a budget per seconds cannot be read one by one; use a budget without a window")
     who, codes, times, used = found.symbols
     with found.naming():
         return Evidence.of_streams(found.setting, who.astype(np.intp), codes, times, used)

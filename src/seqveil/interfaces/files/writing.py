@@ -27,7 +27,7 @@ from seqveil.engine.policy import Terms
 from seqveil.engine.secrets import SecretTotal
 from seqveil.interfaces.files.events import parted
 from seqveil.interfaces.files.table import FilePath, compressed, file_name, format_of
-from seqveil.receiver.drift import NOT_ASKED, Drift, ModelCheck
+from seqveil.receiver.drift import BY_ONE, NOT_ASKED, Drift, ModelCheck
 
 FORMAT, EDITION = "seqveil-release", 1
 EPSILON, EVENT, CONFIDENCE = "epsilon", "event", "confidence"  # the columns that the commands add
@@ -35,7 +35,6 @@ BATCH, PATH = "batch", "path"  # those of a release in batches
 SAME_PATH = "-"  # on the rows of a batch after its first: an empty field would look like a damaged one
 CHECK_ON_PEOPLE = "an attack (`seqveil attack`, in Python `seqveil.attack`) tries the promise on real people"
 TOO_FEW = 20  # releases that are not worth asking
-BY_ONE = ModelCheck.none("that takes releases one by one, by a sound mechanism")
 FEW = ModelCheck.none(f"fewer than {TOO_FEW} releases are too few to speak against it")
 
 Meta = dict[str, Any]
