@@ -21,7 +21,7 @@ from seqveil.core.mechanisms.blocks import BlockRule, Blocks, Disclosed, after, 
 from seqveil.core.randomness import EventRandomness, Randomness
 from seqveil.engine.policy import Terms
 from seqveil.engine.secrets import NOTHING
-from seqveil.engine.stream import Mask, Private, Released, State, allowance, gate, hidden, ldp_cost, moment
+from seqveil.engine.stream import Mask, Private, Released, State, allowance, gate, hidden
 
 HELD = 1e-300  # the ε that the record has of an event outside of any block: nothing, yet not the 0 of one inside
 
@@ -84,7 +84,7 @@ def step(
     truth = hidden(setting, opened.blocks.given, truth, randomness)
     asked = Asked(truth, randomness.draw(truth.size))
     made = release(setting.rule, opened.blocks, state.states, asked, bits)
-    return _close(setting, state, opened, made, Private(bits))
+    return _close(setting, state, opened, made, Private(bits), times)
 
 
 def observe(
@@ -104,7 +104,7 @@ def observe(
     guess = release(setting.rule, opened.blocks, state.states, Asked(given=np.where(opened.silent, 0, given)))
     if (guess.impossible & ~opened.silent).any():
         raise DataError("a release cannot have come from these blocks; check that model, epsilon and block are its own")
-    return _close(setting, state, opened, guess, state.private)
+    return _close(setting, state, opened, guess, state.private, times)
 
 
 def cut(setting: Terms, state: State, who: Mask | None = None) -> State:
@@ -141,7 +141,7 @@ def _passed(setting: Terms, state: State, inside: int, beyond: int) -> State:
         states, account, blocks = after(setting.rule, blocks, nothing, account)
     window = state.window
     if inside and setting.budget.releases is not None:  # the block reaches to here, and so does what it cost
-        window = window.push(np.asarray(state.steps + inside - 1, np.float64), np.zeros(users), setting.budget.span)
+        window = window.push(np.asarray(state.steps + inside - 1, np.float64), np.zeros(users), setting.budget.releases)
     state = cut(setting, replace(state, blocks=blocks, window=window), blocks.places == setting.rule.length)
     states, account = pass_over(setting.model, states, account, beyond)
     return replace(state, states=states, steps=state.steps + inside + beyond, account=account)
@@ -154,7 +154,6 @@ class _Opened:
     blocks: Blocks
     begins: Mask
     silent: Mask  # whose budget is gone, where nothing is released then
-    now: Floats
 
 
 def _open(setting: Terms, state: State, times: Floats | None) -> _Opened:
@@ -164,7 +163,7 @@ def _open(setting: Terms, state: State, times: Floats | None) -> _Opened:
     begins, silent = outside & (levels > 0), outside & gone & (setting.budget.when_spent == "stop")
     if begins.any():
         blocks = blocks.begin(setting.rule, begins, levels, state.states, state.account)
-    return _Opened(blocks, begins, silent, moment(setting, state, times))
+    return _Opened(blocks, begins, silent)
 
 
 def _bits(setting: Terms, opened: _Opened, private: Private, randomness: Randomness) -> Mask:
@@ -181,7 +180,7 @@ def _bits(setting: Terms, opened: _Opened, private: Private, randomness: Randomn
 
 
 def _close(
-    setting: Terms, state: State, opened: _Opened, made: Disclosed, private: Private
+    setting: Terms, state: State, opened: _Opened, made: Disclosed, private: Private, times: Floats | None
 ) -> tuple[ReleasedInBlocks, State]:
     """Charge an event, and end the blocks that have had all of theirs."""
     rule, running, codes, began = setting.rule, opened.blocks.running, made.codes, np.zeros(len(state))
@@ -191,14 +190,12 @@ def _close(
         account = account.where(running, state.account.skip(setting.model))
         blocks = replace(blocks, places=np.where(running, blocks.places, 0))
         codes, began = np.where(opened.silent, NOTHING, codes), np.where(running, 0.0, HELD)
-    spent, ldp, window = state.spent, state.ldp, state.window
-    if opened.begins.any():
-        levels = np.where(opened.begins, opened.blocks.levels, 0.0)
-        began, spent, ldp = began + levels, spent + levels, ldp + ldp_cost(setting, levels)
-    over = running & (blocks.places == rule.length)
-    if setting.budget.span is not None:
-        window = window.push(opened.now, np.where(over, blocks.costs(rule), 0.0), setting.budget.span)
-    after_all = State(
-        window, states, state.steps + 1, spent, account, ldp, state.first, None, blocks.end(over), private
-    )
-    return ReleasedInBlocks(codes, began, rule, opened.blocks, blocks, made, state.states), after_all
+    levels, over = np.where(opened.begins, opened.blocks.levels, 0.0), running & (blocks.places == rule.length)
+
+    def costs() -> Floats:
+        """What the blocks that end here cost."""
+        return np.where(over, blocks.costs(rule), 0.0)
+
+    kept = {"blocks": blocks.end(over), "private": private}
+    charged = state.charged(setting, states, account, levels, times, costs, **kept)
+    return ReleasedInBlocks(codes, began + levels, rule, opened.blocks, blocks, made, state.states), charged

@@ -331,10 +331,8 @@ class Window(ByUser):
         # one by one, so that empty places in front, which depend on the other users, change no last bit
         return np.cumsum(np.where(_since(self.stamps, now, span), self.costs, 0.0), axis=1)[:, -1]
 
-    def push(self, now: Floats, cost: Floats, span: float | None) -> Window:
+    def push(self, now: Floats, cost: Floats, span: float) -> Window:
         """The windows after releases at these times and costs; what is older than `span` is forgotten."""
-        if span is None:
-            return self
         stamps = np.column_stack([self.stamps, now])
         # whatever leaves the window, the last stamp of a user stays: no later one may be before it
         fresh = np.append(_since(stamps[:, :-1], now, span).any(0), True)

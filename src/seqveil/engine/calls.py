@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,32 +64,25 @@ class Live:
         self.together = max(1, LARGE // size)  # users who take a step at once
         self.state = State.start(self._setting, 0)
         self._ids, self._released = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        self._names: list[str] = []  # of each slot that was ever taken
+        self._names: list[str] = []  # of each slot that is taken
         self._slot: dict[str, int] = {}
-        self._free: list[int] = []
 
     def __len__(self) -> int:
         return len(self._slot)
 
     def enter(self, names: Sequence[str]) -> Slots:
         """The slots of these users, made live where they are not."""
-        slots = list(map(self._slot.get, names))
-        if None in slots:
-            new = list(dict.fromkeys(name for name, at in zip(names, slots, strict=True) if at is None))
-            if len(self) + len(new) > self._room:  # all others leave, and come back one by one
-                busy = set(names)
-                self._forget([name for name in self._slot if name not in busy])
+        new = [name for name in dict.fromkeys(names) if name not in self._slot]
+        if new and len(self._names) + len(new) > self._room:  # all leave, and come back one by one
+            self._slot, self._names, new = {}, [], list(dict.fromkeys(names))
+        if new:
             self._admit(new)
-            slots = list(map(self._slot.get, names))
-        return np.array(slots, np.intp)
+        return np.array([self._slot[name] for name in names], np.intp)
 
     def undo(self, names: Sequence[str]) -> None:
         """After a call that failed: what is live may be ahead of a durable store, which is then read again."""
-        new = [name for name in names if name in self._slot and self._ids[self._slot[name]] == NEW]
-        self._forget(names if self._store.durable else new)
-
-    def _forget(self, names: Sequence[str]) -> None:
-        self._free += [self._slot.pop(name) for name in dict.fromkeys(names) if name in self._slot]
+        for name in names if self._store.durable else ():
+            self._slot.pop(name, None)
 
     def _admit(self, names: list[str]) -> None:
         """Make users live, each at the start, or where the store says that it stands."""
@@ -100,10 +93,11 @@ class Live:
         rows = self._store.find(names)
         if gone := [name for name, row in zip(names, rows, strict=True) if row is not None and row.erased]:
             raise Erased(gone)
-        slots = self._claim(names)
-        self.state.put(slots, State.start(self._setting, len(names)))
+        slots = range(len(self._names), len(self._names) + len(names))
+        self._make_room(slots.stop)
+        self.state.put(np.array(slots), State.start(self._setting, len(names)))
         back: dict[int, list[tuple[int, UserRow]]] = {}  # by the size of the state: how far windows look back differs
-        for slot, row in zip(slots.tolist(), rows, strict=True):
+        for slot, row in zip(slots, rows, strict=True):
             self._ids[slot] = NEW if row is None else row.id
             self._released[slot] = 0 if row is None else row.releases
             if row is not None and row.events:
@@ -112,33 +106,26 @@ class Live:
             at, known = np.array([slot for slot, _ in group], np.intp), [row for _, row in group]
             self.state.put(at, packing.unpack(self._setting, known))
             for slot, row in group:
-                self._find_private(slot, row)
+                self._find_private(slot, names[slot - slots.start], row)
+        self._names += names
+        self._slot.update(zip(names, slots, strict=True))
 
-    def _find_private(self, slot: int, row: UserRow) -> None:
+    def _find_private(self, slot: int, name: str, row: UserRow) -> None:
         """Open what is private of a user who comes back; a block of another epoch has lost its bit, and is cut."""
         sealing, memory, at = self._store.sealing, self.state.private.memory, np.array([slot])
         if memory is not None:
             assert sealing is not None
             assert row.sealed is not None
-            memory[slot] = sealing.open(self._names[slot], row.events, row.sealed)
+            memory[slot] = sealing.open(name, row.events, row.sealed)
         if self._setting.in_blocks and np.frombuffer(row.state[-8:], "<f8")[0] != self._epoch:
             self.state.put(at, blocks.cut(self._setting, self.state.take(at)))
 
-    def _claim(self, names: list[str]) -> Slots:
-        """Free slots for these users."""
-        size, missing = len(self._names), len(names) - len(self._free)
-        if missing > 0:
-            more = max(missing, min(self._room - size, max(size, 64)))
+    def _make_room(self, slots: int) -> None:
+        size = len(self.state)
+        if slots > size:
+            more = max(slots - size, min(self._room - size, max(size, 64)))
             self.state = self.state.join(State.start(self._setting, more))
-            self._ids, self._released = (
-                np.concatenate([each, np.zeros(more, np.int64)]) for each in (self._ids, self._released)
-            )
-            self._free += range(size + more - 1, size - 1, -1)
-            self._names += [""] * more
-        slots = [self._free.pop() for _ in names]
-        for name, slot in zip(names, slots, strict=True):
-            self._names[slot], self._slot[name] = name, slot
-        return np.array(slots, np.intp)
+            self._ids, self._released = (np.pad(each, (0, more)) for each in (self._ids, self._released))
 
     # what calls do with them
 
@@ -238,22 +225,15 @@ class BeyondSecrets(InputError):
     """More events of a stream than its declared secrets were promised for, or more left out than they can pass over."""
 
 
-class CallPlan(NamedTuple):
-    """What to do with the events of a call, by their places in it."""
+def plan_of(users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> tuple[Places, list[int], Ints]:
+    """Sort the events of a call out: the places of those to be drawn and of those that were taken before, or are given
+    up by an earlier event of the call; and how many numbers before each event are given up first.
 
-    fresh: Places  # to be drawn, in this order
-    skips: Ints  # of every event of the call: how many numbers before it are given up first
-    old: Sequence[int] = ()  # taken in an earlier call
-    again: Sequence[int] = ()  # taken, or given up, a moment ago for an earlier event of this call
+    `upcoming` is the next sequence number of each event's user, before the call. Sequence numbers that are NEXT are
+    filled in: each is the next one of its user.
 
-
-def plan_of(users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
-    """Sort the events of a call out; `upcoming` is the next sequence number of each event's user, before the call.
-
-    Sequence numbers that are NEXT are filled in: each is the next one of its user.
-
-    >>> plan = plan_of(np.array([0, 1, 0, 1]), np.array([5, 2, 6, 2]), np.array([5, 3, 5, 3]), "refuse")
-    >>> plan.fresh.tolist(), plan.old
+    >>> fresh, again, _ = plan_of(np.array([0, 1, 0, 1]), np.array([5, 2, 6, 2]), np.array([5, 3, 5, 3]), "refuse")
+    >>> fresh.tolist(), again
     ([0, 2], [1, 3])
     """
     following = upcoming.copy()
@@ -263,13 +243,13 @@ def plan_of(users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
         seqs[:] = following
     skips = np.zeros(users.size, np.int64)
     if (seqs == following).all():
-        return CallPlan(np.arange(users.size), skips)
+        return np.arange(users.size), [], skips
     ahead: dict[int, int] = {}
-    fresh, old, again, wrong = list[int](), list[int](), list[int](), list[OutOfOrder]()
+    fresh, again, wrong = list[int](), list[int](), list[OutOfOrder]()
     for k, (user, seq, known) in enumerate(zip(users.tolist(), seqs.tolist(), upcoming.tolist(), strict=True)):
         expected = ahead.get(user, known)
         if seq < expected:
-            (old if seq < known else again).append(k)
+            again.append(k)
         elif seq - expected > (MOST_SKIPPED if gaps == "skip" else 0):
             said = f"event {k} has sequence number {seq}, and {expected} is next; send the missing events first"
             if gaps == "skip":
@@ -282,7 +262,7 @@ def plan_of(users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
     if wrong:
         wrong[0].all = wrong
         raise wrong[0]
-    return CallPlan(np.array(fresh, np.intp), skips, old, again)
+    return np.array(fresh, np.intp), again, skips
 
 
 @dataclass(eq=False)
@@ -302,19 +282,17 @@ class Call:
     ) -> Exception | None:
         """Make the new events, and give back those released before; why it ended early, if it did (what was drawn till
         then stands)."""
-        made, slots = self.made, live.enter(self.names)
-        plan = plan_of(slots, made.seqs, live.state.steps[slots], gaps)
-        self.slots, self.skips = slots, plan.skips
-        self._give_back(plan.old, store)
-        failure = self._fails(plan.fresh, live) or self._draw(plan.fresh, live, randomness)
-        done = plan.fresh[made.codes[plan.fresh] != REFUSED]
+        made, self.slots = self.made, live.enter(self.names)
+        fresh, again, self.skips = plan_of(self.slots, made.seqs, live.state.steps[self.slots], gaps)
+        failure = self._fails(fresh, live) or self._draw(fresh, live, randomness)
+        done = fresh[made.codes[fresh] != REFUSED]
         if done.size:
             times, texts = None if self.times is None else self.times[done], None
             if made.sent is not None:
                 texts = [batch_text(self.raw[k].size, *(made.sent[k] or (None, NONE))) for k in done.tolist()]
             columns = made.seqs[done], self.skips[done], made.codes[done], made.epsilons[done], times, texts
-            live.keep(slots[done], *columns)
-        self._give_back([k for k in plan.again if made.seqs[k] < live.state.steps[slots[k]]], store)
+            live.keep(self.slots[done], *columns)
+        self._give_back([k for k in again if made.seqs[k] < live.state.steps[self.slots[k]]], store)
         return failure
 
     def _give_back(self, again: Sequence[int], store: StateStore) -> None:

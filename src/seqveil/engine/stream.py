@@ -112,6 +112,19 @@ class State(ByUser):
         object.__setattr__(self, "window", self.window.padded(max(ours, theirs)))
         return replace(other, window=other.window.padded(max(ours, theirs)))
 
+    def charged(
+        self, setting: Terms, states: Floats, account: Leakages, epsilons: Floats, times: Floats | None,
+        costs: Callable[[], Floats], **more: Any,
+    ) -> State:  # fmt: skip
+        """One event on: where the chain stands, what was disclosed so far, and at which ε and what costs the event was,
+        which only a window asks for."""
+        spent = epsilons > 0  # a mechanism without an LDP level has an infinite one
+        ldp = np.where(spent, setting.mechanism.ldp * np.where(spent, epsilons, 1.0), 0.0)
+        if setting.budget.span is not None:
+            more["window"] = self.window.push(moment(setting, self, times), costs(), setting.budget.span)
+        more |= {"spent": self.spent + epsilons, "ldp": self.ldp + ldp, "steps": self.steps + 1}
+        return replace(self, states=states, account=account, **more)
+
     def grown(self, setting: Terms, users: int) -> State:
         """With room for rows 0..users-1; new ones stand at the start."""
         return self if users <= len(self) else self.join(State.start(setting, users - len(self)))
@@ -427,12 +440,6 @@ def allowance(setting: Terms, state: State, times: Floats | None = None) -> tupl
     return np.where(faint, 0.0, allowed), faint & (wanted > 0)
 
 
-def ldp_cost(setting: Terms, epsilons: Floats) -> Floats:
-    """What releases at these ε add to the LDP level of a stream, whatever model is true."""
-    spent = epsilons > 0  # a mechanism without a level has an infinite one
-    return np.where(spent, setting.mechanism.ldp * np.where(spent, epsilons, 1.0), 0.0)
-
-
 def moment(setting: Terms, state: State, times: Floats | None) -> Floats:
     """What a window counts in: the times of releases, or each user's events so far."""
     return state.steps.astype(np.float64) if setting.budget.seconds is None or times is None else times
@@ -448,7 +455,7 @@ def take_in(
     Where rows go by memory too, what is charged about the whole sequence is a bound: a symbol counts with its largest
     and its least row.
     """
-    model, window, possible = setting.model, state.window, filtering.possible(setting.model, state.states)
+    model, possible = setting.model, filtering.possible(setting.model, state.states)
     if trackers is None and state.trackers is not None:
         trackers = observed(state.trackers, columns)
     if columns.shape[1] == model.n:
@@ -462,13 +469,12 @@ def take_in(
         low, high = weight_range(rows.min(1), possible)[0], weight_range(rows.max(1), possible)[1]
         account = state.account.charge(model, rows.max(1), marginal, low, high, rows.min(1))
         states = states_of(trackers).sum(1)
-    if setting.budget.span is not None:
-        costs = cost(low, high, marginal, model.size)
-        window = window.push(moment(setting, state, times), costs, setting.budget.span)
-    spent, ldp = state.spent + epsilons, state.ldp + ldp_cost(setting, epsilons)
-    steps, blocks, private = state.steps + 1, state.blocks, state.private
-    after = State(window, states, steps, spent, account, ldp, state.first, trackers, blocks, private)
-    return (low, high, marginal), after
+
+    def costs() -> Floats:
+        """What each release cost."""
+        return cost(low, high, marginal, model.size)
+
+    return (low, high, marginal), state.charged(setting, states, account, epsilons, times, costs, trackers=trackers)
 
 
 def check_room(trackers: SecretAccounts) -> None:
