@@ -25,19 +25,13 @@ FAINT = 1e-290  # the least probability that is computed
 
 @dataclass(frozen=True)
 class Composition:
-    """Total ε of `releases` releases at ε each: for certain, and with failure probability `delta`."""
+    """Totals of `releases`, each sound at the same ε: for certain, and with failure probability `delta`."""
 
     releases: int
-    epsilon: float
     delta: float
     basic: float
     paper: float
-    exact: float
-
-    @property
-    def best(self) -> float:
-        """The smallest valid one: what the ledger uses."""
-        return min(self.basic, self.paper, self.exact)
+    exact: float  # never more than the others
 
 
 def compose(epsilon: float, releases: int, delta: float = 1e-6) -> Composition:
@@ -61,7 +55,6 @@ def compose(epsilon: float, releases: int, delta: float = 1e-6) -> Composition:
     wobble = epsilon * math.sqrt(2 * releases * math.log(2 / delta))
     return Composition(
         releases,
-        epsilon,
         delta,
         basic=releases * epsilon,
         paper=releases * epsilon * growth + wobble if releases else 0.0,
@@ -119,7 +112,7 @@ def _exact(epsilon: float, releases: int, delta: float) -> float:
         down = math.expm1(-beyond) / math.expm1(-epsilon)
         chance = before[0] + up * (after[0] - before[0]) + before[1] + down * (after[1] - before[1])
         nearest, furthest = (nearest, beyond) if chance <= allowed else (beyond, furthest)
-    return (low * epsilon + furthest) * (1 + 1e-12)
+    return min(releases * epsilon, (low * epsilon + furthest) * (1 + 1e-12))
 
 
 @cache
@@ -134,12 +127,12 @@ def epsilon_for(total: float, over: int, delta: float | None = None) -> float:
     if delta is None or low >= LARGEST:
         return low
     high = 2 * low
-    while high < LARGEST and compose(high, over, delta).best <= total:
+    while high < LARGEST and compose(high, over, delta).exact <= total:
         low, high = high, 2 * high
     high = min(high, LARGEST)
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if compose(middle, over, delta).best <= total else (low, middle)
+        low, high = (middle, high) if compose(middle, over, delta).exact <= total else (low, middle)
     return low
 
 

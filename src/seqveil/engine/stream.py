@@ -23,7 +23,7 @@ from seqveil.core.bulk import ByUser, took_step
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints, Kernels, to_weights
 from seqveil.core.leakage import Leakages, cost, pass_over, weight_range
-from seqveil.core.mechanisms.base import Asked, Mechanism
+from seqveil.core.mechanisms.base import Asked
 from seqveil.core.mechanisms.blocks import Blocks
 from seqveil.core.randomness import Randomness, rows
 from seqveil.core.secrets.account import together
@@ -387,18 +387,17 @@ def _within_budget(setting: Terms, beliefs: Floats, epsilons: Floats, gone: Mask
 
 def _choose(setting: Terms, beliefs: Floats, epsilon: float, asked: Asked) -> tuple[Ints, Ints]:
     """The release of each user and its column: compiled where that is there, else from the kernels, part by part."""
-    (users, n), made = beliefs.shape, None
-    mechanism = setting.mechanism
-    if epsilon >= GONE and isinstance(mechanism, Mechanism):  # all releases without a stack of kernels, if it can
-        made = mechanism.release(beliefs, epsilon, setting.distortion, asked)
+    users, n = beliefs.shape
+    made = None
+    if epsilon >= GONE:  # all releases without a stack of kernels, if it can
+        made = mechanisms.get(setting.mechanism).release(beliefs, epsilon, setting.distortion, asked)
     if made is not None and not made.impossible:
         codes, columns, left = made.codes, made.columns, made.left
     else:
         codes, columns, left = np.empty(users, np.int64), np.empty((users, n), np.int64), np.arange(users)
     if not left.size:
         return codes, columns
-    wide = getattr(setting.mechanism, "wide", False)
-    table = n * (n if wide else min(n, math.ceil(1 + math.exp(min(epsilon, 12.0)))))
+    table = n * min(n, math.ceil(1 + math.exp(min(epsilon, 12.0))))
     size = max(1, 1_000_000 // table)  # of parts whose kernels fit the memory of a few megabytes
     for at in range(0, left.size, size):
         part = left[at : at + size]
