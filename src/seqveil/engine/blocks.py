@@ -81,7 +81,7 @@ def step(
     truth = gate(codes, setting.model.n, len(state))
     blocks = _open(setting, state, times)
     bits = _bits(setting, state, blocks, randomness)
-    truth = hidden(setting, blocks.given, truth, randomness)
+    truth, _ = hidden(setting, replace(state, states=blocks.given), truth, randomness)
     asked = Asked(truth, randomness.draw(truth.size))
     made = release(setting.rule, blocks, state.states, asked, bits)
     return _close(setting, replace(state, private=Private(bits)), blocks, made, times)

@@ -205,11 +205,7 @@ def step(
     if setting.in_batches or setting.in_blocks:
         return _own(setting).step(setting, state, codes, randomness, times)
     known, raw = located(setting, state, times), gate(codes, setting.model.n, state.steps.size)
-    memory = state.private.memory
-    if memory is None:
-        drawn_for = hidden(setting, state.states, raw, randomness)
-    else:
-        drawn_for, memory = _hidden_histories(known, raw, randomness)
+    drawn_for, memory = hidden(setting, known, raw, randomness)
     return _advance(setting, known, Asked(drawn_for, randomness.draw(raw.size)), times, memory)
 
 
@@ -278,14 +274,12 @@ def _advance(
     took_step(state.steps.size)
     epsilons, gone = allowance(setting, state, times) if used is None else used
     beliefs = filtering.symbols(setting.model, state.states)
-    if state.trackers is not None:
-        check_room(state.trackers)
-    trackers = None
-    if setting.guards:
-        assert state.trackers is not None
-        codes, wide, trackers, memory = release_each(setting, state.trackers, asked, memory)
-    else:
+    trackers = state.trackers
+    if trackers is None:
         codes, wide = _within_budget(setting, beliefs, epsilons, gone, asked)
+    else:
+        check_room(trackers)
+        codes, wide, trackers, memory = release_each(setting, trackers, asked, memory)
     weights, after = take_in(setting, state, wide, epsilons, times, trackers)
     if memory is not None:
         after = replace(after, private=Private(None, memory))
@@ -326,31 +320,24 @@ def gate(
     return given.astype(np.int64, copy=False)
 
 
-def hidden(setting: Terms, states: Floats, codes: Ints, randomness: Randomness) -> Ints:
-    """The codes to draw for: in place of each UNKNOWN a symbol from the public belief, by one more draw of its event.
+def hidden(setting: Terms, state: State, codes: Ints, randomness: Randomness) -> tuple[Ints, Ints | None]:
+    """The codes to draw for, and what is remembered of the raw streams before them (`Private.memory`): in place of each
+    UNKNOWN a symbol from the public belief, by one more draw of its event.
 
     The release is then a draw from the marginal, of lift 1; and a mixture of rows with public weights, so that every
-    bound on the ratio of two rows holds between it and any row.
+    bound on the ratio of two rows holds between it and any row. Where kernels remember, a symbol and what is remembered
+    are drawn together, and the stream goes on from both as if they were true: to lose them would show that the value
+    was unknown.
     """
-    lost = np.flatnonzero(codes == UNKNOWN)
-    if not lost.size:
-        return codes
-    filled = codes.copy()
-    filled[lost] = drawn(filtering.symbols(setting.model, states[lost]), rows(randomness, lost).draw(lost.size))
-    return filled
-
-
-def _hidden_histories(state: State, codes: Ints, randomness: Randomness) -> tuple[Ints, Ints]:
-    """The same where kernels remember: a symbol and what is remembered are drawn together from the public belief, and
-    the stream goes on from both as if they were true: to lose them would show that the value was unknown."""
-    assert state.trackers is not None
-    assert state.private.memory is not None
     memory, lost = state.private.memory, np.flatnonzero(codes == UNKNOWN)
     if not lost.size:
         return codes, memory
-    trackers, filled, memory = state.trackers[lost], codes.copy(), memory.copy()
-    sources = drawn(joint_beliefs(trackers), rows(randomness, lost).draw(lost.size))
-    filled[lost], memory[lost] = histories(trackers, sources)
+    filled, thrown = codes.copy(), rows(randomness, lost).draw(lost.size)
+    if memory is None or state.trackers is None:
+        filled[lost] = drawn(filtering.symbols(setting.model, state.states[lost]), thrown)
+        return filled, None
+    trackers, memory = state.trackers[lost], memory.copy()
+    filled[lost], memory[lost] = histories(trackers, drawn(joint_beliefs(trackers), thrown))
     return filled, memory
 
 
