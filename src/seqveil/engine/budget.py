@@ -6,7 +6,7 @@ A budget looks at public things only (the step, the account): so it leaks nothin
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, Literal
@@ -136,7 +136,6 @@ def epsilon_for(total: float, over: int, delta: float | None = None) -> float:
     return low
 
 
-WhenSpent = Literal["hold", "stop"]
 TIMELESS = "a budget per seconds needs the time of each release; pass time=…"
 _BACK = "expected the times of a user's releases to be finite and never to go back; sort the events"
 GONE = 1e-6  # below this an ε buys nothing: what a release tells is lost in the rounding of its bounds
@@ -165,7 +164,7 @@ class Budget:
     per_window: float | None = None
     releases: int | None = None
     seconds: float | None = None
-    when_spent: WhenSpent = "hold"
+    when_spent: Literal["hold", "stop"] = "hold"
     ldp_total: float | None = None
     over: int | None = None
     delta: float | None = None
@@ -271,22 +270,20 @@ class Budget:
             allowed = np.minimum(allowed, np.maximum(0.0, self.per_window - in_window))
         return allowed
 
-    def check_times(self, users: NDArray[np.intp], times: Floats | None, latest: Floats) -> None:
+    def check_times(self, users: NDArray[np.intp], times: Floats, latest: Floats) -> None:
         """Refuse, before anything of a call is drawn, times that a budget per seconds cannot use.
 
         `latest`: for each event, the last time of its user before the call.
         """
         if self.seconds is None or not users.size:
             return
-        if times is None:
-            raise InputError(TIMELESS)
         clock.check(times, self.seconds)
         order = np.argsort(users, kind="stable")
         who, when = users[order], times[order]
         again = np.zeros(who.size, bool)
         again[1:] = who[1:] == who[:-1]
         before = np.where(again, np.roll(when, 1), latest[order])
-        amiss = ~np.isfinite(when) | (when < before)
+        amiss = when < before
         if amiss.any():
             raise InputError(_BACK, int(order[amiss].min()))
 
@@ -317,7 +314,7 @@ class Window(ByUser):
         """Sum of the costs stamped less than `span` ago."""
         if span is None:
             return np.zeros(len(now))
-        if (now < self.latest).any() or not np.isfinite(now).all():
+        if (now < self.latest).any():
             raise InputError(_BACK)
         if not self.costs.shape[1]:
             return np.zeros(len(now))
@@ -332,12 +329,17 @@ class Window(ByUser):
         return Window(np.column_stack([self.costs, cost])[:, fresh], stamps[:, fresh])
 
     def padded(self, width: int) -> Window:
-        """The same with room for `width` costs: old, empty ones in front."""
+        """The same with room for at least `width` costs: old, empty ones in front."""
         missing = width - self.costs.shape[1]
-        if missing == 0:
+        if missing <= 0:
             return self
         front = ((0, 0), (missing, 0))
         return Window(np.pad(self.costs, front), np.pad(self.stamps, front, constant_values=-np.inf))
+
+    def mapped(self, act: Callable[..., Any], *others: Window) -> Window:
+        """The result of `act` for the arrays of all, once they have room for as many costs."""
+        width = max(each.costs.shape[1] for each in (self, *others))
+        return ByUser.mapped(self.padded(width), act, *(each.padded(width) for each in others))
 
 
 def _since(stamps: Floats, now: Floats, span: float) -> NDArray[np.bool_]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
@@ -124,7 +123,7 @@ class Live:
         size = len(self.state)
         if slots > size:
             more = max(slots - size, min(self._room - size, max(size, 64)))
-            self.state = self.state.join(State.start(self._setting, more))
+            self.state = self.state.grown(self._setting, size + more)
             self._ids, self._released = (np.pad(each, (0, more)) for each in (self._ids, self._released))
 
     # what calls do with them
@@ -305,8 +304,8 @@ class Call:
             return
         for row, wanted in zip(store.find(list(events)), events.values(), strict=True):
             assert row is not None
-            first, count = min(wanted.values()), max(wanted.values()) - min(wanted.values()) + 1
-            found = {stored.seq: stored for stored in islice(with_gaps(store.releases(row, first), first), count)}
+            first = min(wanted.values())
+            found = {stored.seq: stored for stored in with_gaps(store.releases(row, first), first)}
             for k, stored in ((k, found.get(seq)) for k, seq in wanted.items()):
                 if stored is not None:
                     made.codes[k], made.epsilons[k] = stored.code, stored.epsilon

@@ -182,7 +182,6 @@ def refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], name: str, i
         )
 
 
-Observer = MarkovModel | str
 _GUARDED, _BLOCKS = mechanisms.guarded.name, mechanisms.in_blocks.name
 
 
@@ -225,7 +224,7 @@ class Policy:
     mechanism: str | Mechanism | BatchMechanism | None = field(default=None, kw_only=True)
     distortion: str | Distortion = field(default="hamming", kw_only=True)
     withhold: bool = field(default=False, kw_only=True)
-    observers: Sequence[Observer] = field(default=(), kw_only=True)
+    observers: Sequence[MarkovModel | str] = field(default=(), kw_only=True)
     block: int = field(default=1, kw_only=True)
     side_information: float | None = field(default=None, kw_only=True)
 

@@ -97,20 +97,9 @@ class State(ByUser):
         return len(self.steps)
 
     def put(self, rows: Rows | slice, part: State) -> None:
-        """Those of some users, written back in place."""
-        super().put(rows, self._as_wide(part))
-
-    def join(self, other: State) -> State:
-        """Two groups of users as one."""
-        return super().join(self._as_wide(other))
-
-    def _as_wide(self, other: State) -> State:
-        """The other state, once windows of both have room for as many costs."""
-        ours, theirs = self.window.costs.shape[1], other.window.costs.shape[1]
-        if ours == theirs:
-            return other
-        object.__setattr__(self, "window", self.window.padded(max(ours, theirs)))
-        return replace(other, window=other.window.padded(max(ours, theirs)))
+        """Those of some users, written back in place, once there is room for as many costs as they have."""
+        object.__setattr__(self, "window", self.window.padded(part.window.costs.shape[1]))
+        super().put(rows, part)
 
     def charged(
         self, setting: Terms, states: Floats, account: Leakages, epsilons: Floats, times: Floats | None,
