@@ -186,10 +186,6 @@ def _close(
         blocks = replace(blocks, places=np.where(running, blocks.places, 0))
         codes = np.where(_silent(setting, opened), NOTHING, codes)
     over, said = running & (blocks.places == rule.length), np.where(running, epsilons, HELD)
-
-    def costs() -> Floats:
-        """What the blocks that end here cost."""
-        return np.where(over, blocks.costs(rule), 0.0)
-
-    charged = state.charged(setting, states, account, epsilons, times, costs, blocks=blocks.end(over))
-    return ReleasedInBlocks(codes, said, rule, opened, blocks, made, state.states), charged
+    charged = setting, states, account, epsilons, times, lambda: np.where(over, blocks.costs(rule), 0.0)
+    moved = state.charged(*charged, blocks=blocks.end(over))
+    return ReleasedInBlocks(codes, said, rule, opened, blocks, made, state.states), moved

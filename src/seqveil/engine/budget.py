@@ -6,7 +6,7 @@ A budget looks at public things only (the step, the account): so it leaks nothin
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, Literal
@@ -335,11 +335,6 @@ class Window(ByUser):
             return self
         front = ((0, 0), (missing, 0))
         return Window(np.pad(self.costs, front), np.pad(self.stamps, front, constant_values=-np.inf))
-
-    def mapped(self, act: Callable[..., Any], *others: Window) -> Window:
-        """The result of `act` for the arrays of all, once they have room for as many costs."""
-        width = max(each.costs.shape[1] for each in (self, *others))
-        return ByUser.mapped(self.padded(width), act, *(each.padded(width) for each in others))
 
 
 def _since(stamps: Floats, now: Floats, span: float) -> NDArray[np.bool_]:

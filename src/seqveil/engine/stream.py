@@ -97,9 +97,20 @@ class State(ByUser):
         return len(self.steps)
 
     def put(self, rows: Rows | slice, part: State) -> None:
-        """Those of some users, written back in place, once there is room for as many costs as they have."""
-        object.__setattr__(self, "window", self.window.padded(part.window.costs.shape[1]))
-        super().put(rows, part)
+        """Those of some users, written back in place."""
+        super().put(rows, self._as_wide(part))
+
+    def join(self, other: State) -> State:
+        """Two groups of users as one."""
+        return super().join(self._as_wide(other))
+
+    def _as_wide(self, other: State) -> State:
+        """The other state, once windows of both have room for as many costs."""
+        ours, theirs = self.window.costs.shape[1], other.window.costs.shape[1]
+        if ours == theirs:
+            return other
+        object.__setattr__(self, "window", self.window.padded(theirs))
+        return replace(other, window=other.window.padded(ours))
 
     def charged(
         self, setting: Terms, states: Floats, account: Leakages, epsilons: Floats, times: Floats | None,
@@ -192,7 +203,9 @@ def step(
     ([0], [1], Private(…))
     """
     if setting.in_batches or setting.in_blocks:
-        return _own(setting).step(setting, state, codes, randomness, times)
+        from seqveil.engine import batches, blocks  # which are made of states as well
+
+        return (batches if setting.in_batches else blocks).step(setting, state, codes, randomness, times)
     known, raw = located(setting, state, times), gate(codes, setting.model.n, state.steps.size)
     drawn_for, memory = hidden(setting, known, raw, randomness)
     return _advance(setting, known, Asked(drawn_for, randomness.draw(raw.size)), times, memory)
@@ -208,19 +221,14 @@ def observe(
     budget.
     """
     if setting.in_blocks:
-        return _own(setting).observe(setting, state, codes, times, epsilons)
+        from seqveil.engine import blocks
+
+        return blocks.observe(setting, state, codes, times, epsilons)
     also = (NOTHING, WITHHELD) if setting.guards else (NOTHING,)
     known, given = located(setting, state, times), gate(codes, setting.model.n, len(state), also, DataError)
     given = np.where(given == WITHHELD, NOTHING, given)
     used = None if epsilons is None else (epsilons, given == NOTHING)
     return _advance(setting, known, Asked(given=given), times, None, used)
-
-
-def _own(setting: Terms) -> Any:
-    """The module with the step of batches, or of blocks."""
-    from seqveil.engine import batches, blocks  # which are made of states as well
-
-    return batches if setting.in_batches else blocks
 
 
 def located(setting: Terms, state: State, times: Floats | None) -> State:
@@ -279,8 +287,9 @@ def skipped(setting: Terms, state: State, events: int = 1) -> State:
     """The state after events that nobody read or released: the belief moves on, nothing is charged, and kernels go by
     symbol alone from there on, for nobody knows what to remember."""
     if setting.in_blocks:
-        moved: State = _own(setting).passed(setting, state, events)
-        return moved
+        from seqveil.engine import blocks
+
+        return blocks.passed(setting, state, events)
     trackers = state.trackers
     states, account = pass_over(setting.model, state.states, state.account, events * setting.batch)
     if trackers is not None:  # as a release that says the same whatever the truth is
@@ -444,12 +453,8 @@ def take_in(
         low, high = weight_range(rows.min(1), possible)[0], weight_range(rows.max(1), possible)[1]
         account = state.account.charge(model, rows.max(1), marginal, low, high, rows.min(1))
         states = states_of(trackers).sum(1)
-
-    def costs() -> Floats:
-        """What each release cost."""
-        return cost(low, high, marginal, model.size)
-
-    return (low, high, marginal), state.charged(setting, states, account, epsilons, times, costs, trackers=trackers)
+    charged = setting, states, account, epsilons, times, lambda: cost(low, high, marginal, model.size)
+    return (low, high, marginal), state.charged(*charged, trackers=trackers)
 
 
 def check_room(trackers: SecretAccounts) -> None:
