@@ -114,16 +114,16 @@ class State(ByUser):
 
     def charged(
         self, setting: Terms, states: Floats, account: Leakages, epsilons: Floats, times: Floats | None,
-        costs: Callable[[], Floats], **more: Any,
+        costs: Callable[[], Floats], trackers: SecretAccounts | None = None, blocks: Any = None,
     ) -> State:  # fmt: skip
         """One event on: where the chain stands, what was disclosed so far, and at which ε and what costs the event was,
         which only a window asks for."""
-        spent = epsilons > 0  # a mechanism without an LDP level has an infinite one
-        ldp = np.where(spent, setting.mechanism.ldp * np.where(spent, epsilons, 1.0), 0.0)
+        window, used = self.window, epsilons > 0  # a mechanism without an LDP level has an infinite one
+        spent, ldp = self.spent + epsilons, np.where(used, setting.mechanism.ldp * np.where(used, epsilons, 1.0), 0.0)
         if setting.budget.span is not None:
-            more["window"] = self.window.push(moment(setting, self, times), costs(), setting.budget.span)
-        more |= {"spent": self.spent + epsilons, "ldp": self.ldp + ldp, "steps": self.steps + 1}
-        return replace(self, states=states, account=account, **more)
+            window = window.push(moment(setting, self, times), costs(), setting.budget.span)
+        figures = self.steps + 1, spent, account, self.ldp + ldp, self.first
+        return State(window, states, *figures, trackers, blocks, self.private)
 
     def grown(self, setting: Terms, users: int) -> State:
         """With room for rows 0..users-1; new ones stand at the start."""
