@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
@@ -29,10 +28,9 @@ from seqveil.engine.store import (
     batch_text,
     with_gaps,
 )
-from seqveil.engine.stream import NOTHING, REFUSED, Done, State, Terms, allowance, rounds, skipped
+from seqveil.engine.stream import NOTHING, REFUSED, Done, Rows, State, Terms, allowance, rounds, skipped
 
 Gaps = Literal["refuse", "skip"]
-Places = NDArray[np.intp]
 MOST_SKIPPED = 10_000  # events that one event may leave out
 MOST_WATCHED = 500  # the same with declared secrets, whose accounts move step by step
 NEXT = -1  # in place of sequence numbers that the caller leaves out
@@ -40,7 +38,6 @@ BESIDE = 600  # bytes a live user takes beside its state
 GROWTH = 3  # times as much as it is at the start, and while it is copied
 LARGE = 1 << 26  # bytes of the states that take a step at once, which makes many times as many
 TOGETHER = 1000  # users that are replayed side by side
-Slots = NDArray[np.intp]
 
 
 # the users at work
@@ -69,7 +66,7 @@ class Live:
     def __len__(self) -> int:
         return len(self._slot)
 
-    def enter(self, names: Sequence[str]) -> Slots:
+    def enter(self, names: Sequence[str]) -> Rows:
         """The slots of these users, made live where they are not."""
         new = [name for name in dict.fromkeys(names) if name not in self._slot]
         if new and len(self._names) + len(new) > self._room:  # all leave, and come back one by one
@@ -128,7 +125,7 @@ class Live:
 
     # what calls do with them
 
-    def move(self, slots: Slots, act: Callable[[State], tuple[Done, State]], skips: Ints) -> Done:
+    def move(self, slots: Rows, act: Callable[[State], tuple[Done, State]], skips: Ints) -> Done:
         """Let these users, each once, take a step, and first give up so many events of each; what the step made."""
         if not skips.any():
             made, self.state = self.state.move(slots, act)
@@ -147,7 +144,7 @@ class Live:
         found: SecretTrackers | None = None if self.state.trackers is None else self.state.trackers[slot]
         return found
 
-    def keep(self, slots: Slots, seqs: Ints, skips: Ints, codes: Ints, *more: Any) -> None:
+    def keep(self, slots: Rows, seqs: Ints, skips: Ints, codes: Ints, *more: Any) -> None:
         """Have the store keep what a call left: the users at `slots` took events; what more an `Entry` has of them."""
         np.add.at(self._released, slots[codes >= 0], 1)
         places = {slot: place for place, slot in enumerate(dict.fromkeys(slots.tolist()))}
@@ -176,7 +173,7 @@ class Live:
             yield Entry(some, ids, ledger, packed, [row.sealed for row in known])
 
 
-def _ledger(state: State, rows: Slots | slice, released: Ints) -> Floats:
+def _ledger(state: State, rows: Rows | slice, released: Ints) -> Floats:
     """Where some users stand, as an `Entry` has it."""
     most, least = state.account.most[rows], state.account.least[rows]
     return np.column_stack([state.steps[rows], released, state.spent[rows], most, least, state.ldp[rows]])
@@ -224,7 +221,7 @@ class BeyondSecrets(InputError):
     """More events of a stream than its declared secrets were promised for, or more left out than they can pass over."""
 
 
-def plan_of(users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> tuple[Places, list[int], Ints]:
+def plan_of(users: Rows, seqs: Ints, upcoming: Ints, gaps: Gaps) -> tuple[Rows, list[int], Ints]:
     """Sort the events of a call out: the places of those to be drawn and of those that were taken before, or are given
     up by an earlier event of the call; and how many numbers before each event are given up first.
 
@@ -273,12 +270,12 @@ class Call:
     times: Floats | None
     made: Releases
     raw: Ints | list[Ints] = field(repr=False)  # a code for each event, or the codes of each batch
-    slots: Slots = field(init=False, repr=False)  # of the user of each event, once it is played
+    slots: Rows = field(init=False, repr=False)  # of the user of each event, once it is played
     skips: Ints = field(init=False, repr=False)  # and how many numbers before it are given up
 
     def play(
         self, live: Live, store: StateStore, randomness: Randomness | KeyedRandomness, gaps: Gaps
-    ) -> Exception | None:
+    ) -> BaseException | None:
         """Make the new events, and give back those released before; why it ended early, if it did (what was drawn till
         then stands)."""
         made, self.slots = self.made, live.enter(self.names)
@@ -312,7 +309,7 @@ class Call:
                     if made.sent is not None and stored.path is not None:
                         made.sent[k] = stored.path, np.array(stored.codes, np.int64)
 
-    def _draw(self, fresh: Places, live: Live, randomness: Randomness | KeyedRandomness) -> Exception | None:
+    def _draw(self, fresh: Rows, live: Live, randomness: Randomness | KeyedRandomness) -> Exception | None:
         """Make the new events, in rounds, batches one by one. What fails ends it, and takes back nothing before it."""
         source = randomness.of(self.names, self.made.seqs) if isinstance(randomness, KeyedRandomness) else randomness
         if self.setting.in_batches:
@@ -327,7 +324,7 @@ class Call:
                     return error
         return None
 
-    def _turn(self, at: Places, live: Live, source: Randomness) -> None:
+    def _turn(self, at: Rows, live: Live, source: Randomness) -> None:
         """Make one event of each of these users, or a batch of one; the states move first, so that what is noted is
         charged."""
         noted, own, times = self.made, rows(source, at), None if self.times is None else self.times[at]
@@ -350,7 +347,7 @@ class Call:
             noted.sent[at[0]] = sent.path, np.asarray(sent.codes, np.int64)
             noted.leakages[at] = larger_side(sent.most, sent.least)
 
-    def _fails(self, fresh: Places, live: Live) -> InputError | None:
+    def _fails(self, fresh: Rows, live: Live) -> InputError | None:
         """What is wrong with the new events, before any of them is drawn: their times, or how many they are."""
         try:
             if fresh.size:
@@ -361,7 +358,7 @@ class Call:
             return error
         return None
 
-    def _check_times(self, fresh: Places, live: Live) -> Ints | None:
+    def _check_times(self, fresh: Rows, live: Live) -> Ints | None:
         """Refuse times that go back, and new events that do not lie in their slots; where secrets follow the clock, the
         slots in which their streams began."""
         if self.times is None:
@@ -378,7 +375,7 @@ class Call:
         stream.check_slots(begun, seqs, slots)
         return begun
 
-    def _check_room(self, fresh: Places, slots: Ints | None, live: Live) -> None:
+    def _check_room(self, fresh: Rows, slots: Ints | None, live: Live) -> None:
         """Refuse more events of a user than declared secrets were promised for, or more left out than they can pass."""
         skips, begun = self.skips[fresh], [self.setting.trackers]
         if self.setting.trackers is not None and skips.max() > MOST_WATCHED:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqveil.core.bulk import ByUser
-from seqveil.core.errors import DataError, InputError
+from seqveil.core.errors import DataError, needs_extra
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.secrets import SecretTrackers
 from seqveil.core.secrets.account import TrackedUsers
@@ -160,12 +160,7 @@ class Sealing:
         return np.frombuffer(plain, "<i8").astype(np.int64)
 
     def _cipher(self, user: str) -> AESGCM:
-        try:
+        with needs_extra("a state file that seals what is private of a stream", "state"):
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-        except ImportError:
-            raise InputError(
-                "to keep what is private of a stream in a state file the package cryptography is needed; run "
-                "pip install -e '.[state]'"
-            ) from None
         # a key for each user: random nonces of 96 bits are then never drawn often enough to meet
         return AESGCM(blake2b(user.encode(), key=self._key, digest_size=32).digest())

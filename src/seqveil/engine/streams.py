@@ -168,15 +168,13 @@ class CodeStreams:
         """
         call = self._call(users, symbols, seqs, times)
         made = call.made
-        failure: BaseException | None = None
         if positions is not None and not callable(positions):
             positions = checked_positions(positions)
         with self._lock:
             self._refuse_closed()
             try:
                 with self._store.transaction():
-                    if call.names:
-                        failure = call.play(self._live, self._store, self._randomness, self.gaps)
+                    failure = call.play(self._live, self._store, self._randomness, self.gaps)
                     failure = failure or self._note_positions(made, positions)
             except BaseException:  # the order was wrong; or the disk failed, whatever was drawn
                 self._live.undo(call.names)
