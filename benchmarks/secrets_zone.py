@@ -134,7 +134,7 @@ def whole_sequence(model: MarkovModel, truth: np.ndarray, zone: np.ndarray) -> d
         users = np.arange(len(truth))
         for t, codes in enumerate(truth.T):
             made = streams.release(users, [[code] for code in codes.tolist()])
-            out[:, t] = [each[0] for each in made.symbols]
+            out[:, t] = [sent[1][0] for sent in made.sent if sent is not None]
         found[name] = show(model, truth, out, zone, name)
     return found
 

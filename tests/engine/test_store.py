@@ -195,7 +195,8 @@ def test_an_audit_reaches_the_same_accounts(name):
     sender = CodeStreams(setting, randomness=randomness())
     made, audit = sender.release(users, raw), Audit(setting)
     if setting.in_batches:
-        used = [audit.take_batch(*each) for each in zip(users, made.paths, made.symbols, strict=True)]
+        symbols = [np.zeros(0, np.int64) if each is None else each[1] for each in made.sent]
+        used = [audit.take_batch(*each) for each in zip(users, made.paths, symbols, strict=True)]
     else:
         used = audit.take(users, made.codes).tolist()
     report, accounts = audit.report(), sender.accounts()

@@ -88,7 +88,7 @@ def test_the_distribution_of_its_release_is_the_marginal_of_the_kernel(name, see
 
     def symbol_of(value):
         uniform.value = value
-        return int(stream.hidden(setting, state.states, lost, uniform)[0])
+        return int(stream.hidden(setting, state, lost, uniform)[0][0])
 
     drawn = shares(symbol_of)
     assert sum(map(share, drawn.values())) == 1

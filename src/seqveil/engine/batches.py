@@ -7,7 +7,6 @@ model and the paths has everything.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -15,11 +14,11 @@ from seqveil.core import filtering, mechanisms
 from seqveil.core.bulk import took_step
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.leakage import larger_side
+from seqveil.core.leakage import larger_side, pass_over
 from seqveil.core.mechanisms import Batch, BatchMechanism, Sent
 from seqveil.core.randomness import Randomness
 from seqveil.engine.budget import GONE
-from seqveil.engine.stream import UNKNOWN, State, Terms, allowance, drawn, gate, ldp_cost, moment
+from seqveil.engine.stream import UNKNOWN, State, Terms, allowance, drawn, gate
 
 
 def step(
@@ -125,13 +124,10 @@ def _advance(
     took_step(length)
     if not 1 <= length <= setting.batch:
         raise InputError(f"expected a batch of 1 to {setting.batch} symbols, got {length}")
-    now, (epsilons, gone) = moment(setting, state, times), allowance(setting, state, times)
+    epsilons, gone = allowance(setting, state, times)
     if gone[0] and setting.budget.when_spent == "stop":
-        states = state.states
-        for _ in range(length):
-            states = filtering.predict(setting.model, states)
-        window = state.window.push(now, np.zeros(1), setting.budget.span)
-        return None, replace(state, states=states, steps=state.steps + 1, window=window)
+        passed, nothing = pass_over(setting.model, state.states, state.account, length), np.zeros(1)
+        return None, state.charged(setting, *passed, nothing, times, lambda: nothing)
     blurred = bool(state.account.blurred[0]) and setting.mechanism.sound
     # where the belief is no longer known, what keeps ε under any belief
     epsilon = float(epsilons[0]) / (setting.mechanism.ldp if blurred else 1.0)
@@ -141,12 +137,8 @@ def _advance(
     assert isinstance(mechanism, BatchMechanism)  # or the policy was refused
     sent = send(mechanism, batch)
     most, least = np.array([sent.most]), np.array([sent.least])
-    window = state.window
-    if setting.budget.span is not None:
-        cost = most - least if blurred else larger_side(most, least)
-        window = window.push(now, cost, setting.budget.span)
+    cost = most - least if blurred else larger_side(most, least)
     states = sent.ahead[None, :].copy()
     account = state.account.charge_batch(most, least)
     account = account.blur(filtering.lost(setting.model, state.states, length, states))
-    spent, ldp = state.spent + epsilons, state.ldp + ldp_cost(setting, epsilons)
-    return sent, State(window, states, state.steps + 1, spent, account, ldp, state.first)
+    return sent, state.charged(setting, states, account, epsilons, times, lambda: cost)

@@ -21,7 +21,7 @@ from seqveil.core.mechanisms.blocks import BlockRule, Blocks, Disclosed, after, 
 from seqveil.core.randomness import EventRandomness, Randomness
 from seqveil.engine.policy import Terms
 from seqveil.engine.secrets import NOTHING
-from seqveil.engine.stream import Mask, Private, Released, State, allowance, gate, hidden, ldp_cost, moment
+from seqveil.engine.stream import Mask, Private, Released, State, allowance, gate, hidden
 
 HELD = 1e-300  # the ε that the record has of an event outside of any block: nothing, yet not the 0 of one inside
 
@@ -79,12 +79,12 @@ def step(
     symbol drawn from the public belief given the path. With the randomness of a key nobody has to keep the bit.
     """
     truth = gate(codes, setting.model.n, len(state))
-    opened = _open(setting, state, times)
-    bits = _bits(setting, opened, state.private, randomness)
-    truth = hidden(setting, opened.blocks.given, truth, randomness)
+    blocks = _open(setting, state, times)
+    bits = _bits(setting, state, blocks, randomness)
+    truth, _ = hidden(setting, replace(state, states=blocks.given), truth, randomness)
     asked = Asked(truth, randomness.draw(truth.size))
-    made = release(setting.rule, opened.blocks, state.states, asked, bits)
-    return _close(setting, state, opened, made, Private(bits))
+    made = release(setting.rule, blocks, state.states, asked, bits)
+    return _close(setting, replace(state, private=Private(bits)), blocks, made, times)
 
 
 def observe(
@@ -98,13 +98,14 @@ def observe(
     given = gate(codes, setting.model.n, len(state), (NOTHING,), DataError)
     if epsilons is not None:
         state = cut(setting, state, epsilons > 0)
-    opened = _open(setting, state, times)
-    if ((given == NOTHING) != opened.silent).any():
+    blocks = _open(setting, state, times)
+    silent = _silent(setting, blocks)
+    if ((given == NOTHING) != silent).any():
         raise DataError("a release stands where the budget allows none, or is missing; check epsilon, block and budget")
-    guess = release(setting.rule, opened.blocks, state.states, Asked(given=np.where(opened.silent, 0, given)))
-    if (guess.impossible & ~opened.silent).any():
+    guess = release(setting.rule, blocks, state.states, Asked(given=np.where(silent, 0, given)))
+    if (guess.impossible & ~silent).any():
         raise DataError("a release cannot have come from these blocks; check that model, epsilon and block are its own")
-    return _close(setting, state, opened, guess, state.private)
+    return _close(setting, state, blocks, guess, times)
 
 
 def cut(setting: Terms, state: State, who: Mask | None = None) -> State:
@@ -141,64 +142,50 @@ def _passed(setting: Terms, state: State, inside: int, beyond: int) -> State:
         states, account, blocks = after(setting.rule, blocks, nothing, account)
     window = state.window
     if inside and setting.budget.releases is not None:  # the block reaches to here, and so does what it cost
-        window = window.push(np.asarray(state.steps + inside - 1, np.float64), np.zeros(users), setting.budget.span)
+        window = window.push(np.asarray(state.steps + inside - 1, np.float64), np.zeros(users), setting.budget.releases)
     state = cut(setting, replace(state, blocks=blocks, window=window), blocks.places == setting.rule.length)
     states, account = pass_over(setting.model, states, account, beyond)
     return replace(state, states=states, steps=state.steps + inside + beyond, account=account)
 
 
-@dataclass(frozen=True, eq=False)
-class _Opened:
-    """Blocks before an event, those that begin with it among them."""
-
-    blocks: Blocks
-    begins: Mask
-    silent: Mask  # whose budget is gone, where nothing is released then
-    now: Floats
-
-
-def _open(setting: Terms, state: State, times: Floats | None) -> _Opened:
+def _open(setting: Terms, state: State, times: Floats | None) -> Blocks:
+    """The blocks at an event, those that begin with it among them."""
     took_step(len(state))
     blocks: Blocks = state.blocks
-    (levels, gone), outside = allowance(setting, state, times), ~blocks.running
-    begins, silent = outside & (levels > 0), outside & gone & (setting.budget.when_spent == "stop")
-    if begins.any():
-        blocks = blocks.begin(setting.rule, begins, levels, state.states, state.account)
-    return _Opened(blocks, begins, silent, moment(setting, state, times))
+    levels, outside = allowance(setting, state, times)[0], ~blocks.running
+    begins = outside & (levels > 0)
+    return blocks.begin(setting.rule, begins, levels, state.states, state.account) if begins.any() else blocks
 
 
-def _bits(setting: Terms, opened: _Opened, private: Private, randomness: Randomness) -> Mask:
+def _silent(setting: Terms, blocks: Blocks) -> Mask:
+    """Of which events nothing is released: the budget is gone, so that no block runs, and its policy is to stop."""
+    return ~blocks.running & (setting.budget.when_spent == "stop")
+
+
+def _bits(setting: Terms, state: State, blocks: Blocks, randomness: Randomness) -> Mask:
     """The hidden bit of each running block: derived from the key, or drawn where the block begins."""
-    blocks, bits = opened.blocks, private.bits
     if isinstance(randomness, EventRandomness):
         return setting.rule.bits(blocks.levels, randomness.of_blocks(blocks.numbers))
-    assert bits is not None
-    new = opened.begins.nonzero()[0]
+    assert state.private.bits is not None
+    bits, new = state.private.bits.copy(), (blocks.running & ~state.blocks.running).nonzero()[0]
     if new.size:
-        bits = bits.copy()
         bits[new] = setting.rule.bits(blocks.levels[new], randomness.draw(new.size))
     return bits
 
 
 def _close(
-    setting: Terms, state: State, opened: _Opened, made: Disclosed, private: Private
+    setting: Terms, state: State, opened: Blocks, made: Disclosed, times: Floats | None
 ) -> tuple[ReleasedInBlocks, State]:
     """Charge an event, and end the blocks that have had all of theirs."""
-    rule, running, codes, began = setting.rule, opened.blocks.running, made.codes, np.zeros(len(state))
-    states, account, blocks = after(rule, opened.blocks, made, state.account)
+    rule, running, codes = setting.rule, opened.running, made.codes
+    epsilons = np.where(running & ~state.blocks.running, opened.levels, 0.0)
+    states, account, blocks = after(rule, opened, made, state.account)
     if not running.all():  # outside of a block nothing was disclosed
         states = np.where(running[:, None], states, filtering.predict(setting.model, state.states))
         account = account.where(running, state.account.skip(setting.model))
         blocks = replace(blocks, places=np.where(running, blocks.places, 0))
-        codes, began = np.where(opened.silent, NOTHING, codes), np.where(running, 0.0, HELD)
-    spent, ldp, window = state.spent, state.ldp, state.window
-    if opened.begins.any():
-        levels = np.where(opened.begins, opened.blocks.levels, 0.0)
-        began, spent, ldp = began + levels, spent + levels, ldp + ldp_cost(setting, levels)
-    over = running & (blocks.places == rule.length)
-    if setting.budget.span is not None:
-        window = window.push(opened.now, np.where(over, blocks.costs(rule), 0.0), setting.budget.span)
-    after_all = State(
-        window, states, state.steps + 1, spent, account, ldp, state.first, None, blocks.end(over), private
-    )
-    return ReleasedInBlocks(codes, began, rule, opened.blocks, blocks, made, state.states), after_all
+        codes = np.where(_silent(setting, opened), NOTHING, codes)
+    over, said = running & (blocks.places == rule.length), np.where(running, epsilons, HELD)
+    charged = setting, states, account, epsilons, times, lambda: np.where(over, blocks.costs(rule), 0.0)
+    moved = state.charged(*charged, blocks=blocks.end(over))
+    return ReleasedInBlocks(codes, said, rule, opened, blocks, made, state.states), moved

@@ -25,19 +25,13 @@ FAINT = 1e-290  # the least probability that is computed
 
 @dataclass(frozen=True)
 class Composition:
-    """Total ε of `releases` releases at ε each: for certain, and with failure probability `delta`."""
+    """Totals of `releases`, each sound at the same ε: for certain, and with failure probability `delta`."""
 
     releases: int
-    epsilon: float
     delta: float
     basic: float
     paper: float
-    exact: float
-
-    @property
-    def best(self) -> float:
-        """The smallest valid one: what the ledger uses."""
-        return min(self.basic, self.paper, self.exact)
+    exact: float  # never more than the others
 
 
 def compose(epsilon: float, releases: int, delta: float = 1e-6) -> Composition:
@@ -61,7 +55,6 @@ def compose(epsilon: float, releases: int, delta: float = 1e-6) -> Composition:
     wobble = epsilon * math.sqrt(2 * releases * math.log(2 / delta))
     return Composition(
         releases,
-        epsilon,
         delta,
         basic=releases * epsilon,
         paper=releases * epsilon * growth + wobble if releases else 0.0,
@@ -119,7 +112,7 @@ def _exact(epsilon: float, releases: int, delta: float) -> float:
         down = math.expm1(-beyond) / math.expm1(-epsilon)
         chance = before[0] + up * (after[0] - before[0]) + before[1] + down * (after[1] - before[1])
         nearest, furthest = (nearest, beyond) if chance <= allowed else (beyond, furthest)
-    return (low * epsilon + furthest) * (1 + 1e-12)
+    return min(releases * epsilon, (low * epsilon + furthest) * (1 + 1e-12))
 
 
 @cache
@@ -134,16 +127,15 @@ def epsilon_for(total: float, over: int, delta: float | None = None) -> float:
     if delta is None or low >= LARGEST:
         return low
     high = 2 * low
-    while high < LARGEST and compose(high, over, delta).best <= total:
+    while high < LARGEST and compose(high, over, delta).exact <= total:
         low, high = high, 2 * high
     high = min(high, LARGEST)
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if compose(middle, over, delta).best <= total else (low, middle)
+        low, high = (middle, high) if compose(middle, over, delta).exact <= total else (low, middle)
     return low
 
 
-WhenSpent = Literal["hold", "stop"]
 TIMELESS = "a budget per seconds needs the time of each release; pass time=…"
 _BACK = "expected the times of a user's releases to be finite and never to go back; sort the events"
 GONE = 1e-6  # below this an ε buys nothing: what a release tells is lost in the rounding of its bounds
@@ -172,7 +164,7 @@ class Budget:
     per_window: float | None = None
     releases: int | None = None
     seconds: float | None = None
-    when_spent: WhenSpent = "hold"
+    when_spent: Literal["hold", "stop"] = "hold"
     ldp_total: float | None = None
     over: int | None = None
     delta: float | None = None
@@ -278,22 +270,20 @@ class Budget:
             allowed = np.minimum(allowed, np.maximum(0.0, self.per_window - in_window))
         return allowed
 
-    def check_times(self, users: NDArray[np.intp], times: Floats | None, latest: Floats) -> None:
+    def check_times(self, users: NDArray[np.intp], times: Floats, latest: Floats) -> None:
         """Refuse, before anything of a call is drawn, times that a budget per seconds cannot use.
 
         `latest`: for each event, the last time of its user before the call.
         """
         if self.seconds is None or not users.size:
             return
-        if times is None:
-            raise InputError(TIMELESS)
         clock.check(times, self.seconds)
         order = np.argsort(users, kind="stable")
         who, when = users[order], times[order]
         again = np.zeros(who.size, bool)
         again[1:] = who[1:] == who[:-1]
         before = np.where(again, np.roll(when, 1), latest[order])
-        amiss = ~np.isfinite(when) | (when < before)
+        amiss = when < before
         if amiss.any():
             raise InputError(_BACK, int(order[amiss].min()))
 
@@ -324,26 +314,24 @@ class Window(ByUser):
         """Sum of the costs stamped less than `span` ago."""
         if span is None:
             return np.zeros(len(now))
-        if (now < self.latest).any() or not np.isfinite(now).all():
+        if (now < self.latest).any():
             raise InputError(_BACK)
         if not self.costs.shape[1]:
             return np.zeros(len(now))
         # one by one, so that empty places in front, which depend on the other users, change no last bit
         return np.cumsum(np.where(_since(self.stamps, now, span), self.costs, 0.0), axis=1)[:, -1]
 
-    def push(self, now: Floats, cost: Floats, span: float | None) -> Window:
+    def push(self, now: Floats, cost: Floats, span: float) -> Window:
         """The windows after releases at these times and costs; what is older than `span` is forgotten."""
-        if span is None:
-            return self
         stamps = np.column_stack([self.stamps, now])
         # whatever leaves the window, the last stamp of a user stays: no later one may be before it
         fresh = np.append(_since(stamps[:, :-1], now, span).any(0), True)
         return Window(np.column_stack([self.costs, cost])[:, fresh], stamps[:, fresh])
 
     def padded(self, width: int) -> Window:
-        """The same with room for `width` costs: old, empty ones in front."""
+        """The same with room for at least `width` costs: old, empty ones in front."""
         missing = width - self.costs.shape[1]
-        if missing == 0:
+        if missing <= 0:
             return self
         front = ((0, 0), (missing, 0))
         return Window(np.pad(self.costs, front), np.pad(self.stamps, front, constant_values=-np.inf))

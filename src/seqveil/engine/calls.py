@@ -5,11 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
@@ -30,10 +28,9 @@ from seqveil.engine.store import (
     batch_text,
     with_gaps,
 )
-from seqveil.engine.stream import NOTHING, REFUSED, Done, State, Terms, allowance, rounds, skipped
+from seqveil.engine.stream import NOTHING, REFUSED, Done, Rows, State, Terms, allowance, rounds, skipped
 
 Gaps = Literal["refuse", "skip"]
-Places = NDArray[np.intp]
 MOST_SKIPPED = 10_000  # events that one event may leave out
 MOST_WATCHED = 500  # the same with declared secrets, whose accounts move step by step
 NEXT = -1  # in place of sequence numbers that the caller leaves out
@@ -41,7 +38,6 @@ BESIDE = 600  # bytes a live user takes beside its state
 GROWTH = 3  # times as much as it is at the start, and while it is copied
 LARGE = 1 << 26  # bytes of the states that take a step at once, which makes many times as many
 TOGETHER = 1000  # users that are replayed side by side
-Slots = NDArray[np.intp]
 
 
 # the users at work
@@ -64,32 +60,25 @@ class Live:
         self.together = max(1, LARGE // size)  # users who take a step at once
         self.state = State.start(self._setting, 0)
         self._ids, self._released = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        self._names: list[str] = []  # of each slot that was ever taken
+        self._names: list[str] = []  # of each slot that is taken
         self._slot: dict[str, int] = {}
-        self._free: list[int] = []
 
     def __len__(self) -> int:
         return len(self._slot)
 
-    def enter(self, names: Sequence[str]) -> Slots:
+    def enter(self, names: Sequence[str]) -> Rows:
         """The slots of these users, made live where they are not."""
-        slots = list(map(self._slot.get, names))
-        if None in slots:
-            new = list(dict.fromkeys(name for name, at in zip(names, slots, strict=True) if at is None))
-            if len(self) + len(new) > self._room:  # all others leave, and come back one by one
-                busy = set(names)
-                self._forget([name for name in self._slot if name not in busy])
+        new = [name for name in dict.fromkeys(names) if name not in self._slot]
+        if new and len(self._names) + len(new) > self._room:  # all leave, and come back one by one
+            self._slot, self._names, new = {}, [], list(dict.fromkeys(names))
+        if new:
             self._admit(new)
-            slots = list(map(self._slot.get, names))
-        return np.array(slots, np.intp)
+        return np.array([self._slot[name] for name in names], np.intp)
 
     def undo(self, names: Sequence[str]) -> None:
         """After a call that failed: what is live may be ahead of a durable store, which is then read again."""
-        new = [name for name in names if name in self._slot and self._ids[self._slot[name]] == NEW]
-        self._forget(names if self._store.durable else new)
-
-    def _forget(self, names: Sequence[str]) -> None:
-        self._free += [self._slot.pop(name) for name in dict.fromkeys(names) if name in self._slot]
+        for name in names if self._store.durable else ():
+            self._slot.pop(name, None)
 
     def _admit(self, names: list[str]) -> None:
         """Make users live, each at the start, or where the store says that it stands."""
@@ -100,10 +89,11 @@ class Live:
         rows = self._store.find(names)
         if gone := [name for name, row in zip(names, rows, strict=True) if row is not None and row.erased]:
             raise Erased(gone)
-        slots = self._claim(names)
-        self.state.put(slots, State.start(self._setting, len(names)))
+        slots = range(len(self._names), len(self._names) + len(names))
+        self._make_room(slots.stop)
+        self.state.put(np.array(slots), State.start(self._setting, len(names)))
         back: dict[int, list[tuple[int, UserRow]]] = {}  # by the size of the state: how far windows look back differs
-        for slot, row in zip(slots.tolist(), rows, strict=True):
+        for slot, row in zip(slots, rows, strict=True):
             self._ids[slot] = NEW if row is None else row.id
             self._released[slot] = 0 if row is None else row.releases
             if row is not None and row.events:
@@ -112,37 +102,30 @@ class Live:
             at, known = np.array([slot for slot, _ in group], np.intp), [row for _, row in group]
             self.state.put(at, packing.unpack(self._setting, known))
             for slot, row in group:
-                self._find_private(slot, row)
+                self._find_private(slot, names[slot - slots.start], row)
+        self._names += names
+        self._slot.update(zip(names, slots, strict=True))
 
-    def _find_private(self, slot: int, row: UserRow) -> None:
+    def _find_private(self, slot: int, name: str, row: UserRow) -> None:
         """Open what is private of a user who comes back; a block of another epoch has lost its bit, and is cut."""
         sealing, memory, at = self._store.sealing, self.state.private.memory, np.array([slot])
         if memory is not None:
             assert sealing is not None
             assert row.sealed is not None
-            memory[slot] = sealing.open(self._names[slot], row.events, row.sealed)
+            memory[slot] = sealing.open(name, row.events, row.sealed)
         if self._setting.in_blocks and np.frombuffer(row.state[-8:], "<f8")[0] != self._epoch:
             self.state.put(at, blocks.cut(self._setting, self.state.take(at)))
 
-    def _claim(self, names: list[str]) -> Slots:
-        """Free slots for these users."""
-        size, missing = len(self._names), len(names) - len(self._free)
-        if missing > 0:
-            more = max(missing, min(self._room - size, max(size, 64)))
-            self.state = self.state.join(State.start(self._setting, more))
-            self._ids, self._released = (
-                np.concatenate([each, np.zeros(more, np.int64)]) for each in (self._ids, self._released)
-            )
-            self._free += range(size + more - 1, size - 1, -1)
-            self._names += [""] * more
-        slots = [self._free.pop() for _ in names]
-        for name, slot in zip(names, slots, strict=True):
-            self._names[slot], self._slot[name] = name, slot
-        return np.array(slots, np.intp)
+    def _make_room(self, slots: int) -> None:
+        size = len(self.state)
+        if slots > size:
+            more = max(slots - size, min(self._room - size, max(size, 64)))
+            self.state = self.state.grown(self._setting, size + more)
+            self._ids, self._released = (np.pad(each, (0, more)) for each in (self._ids, self._released))
 
     # what calls do with them
 
-    def move(self, slots: Slots, act: Callable[[State], tuple[Done, State]], skips: Ints) -> Done:
+    def move(self, slots: Rows, act: Callable[[State], tuple[Done, State]], skips: Ints) -> Done:
         """Let these users, each once, take a step, and first give up so many events of each; what the step made."""
         if not skips.any():
             made, self.state = self.state.move(slots, act)
@@ -161,7 +144,7 @@ class Live:
         found: SecretTrackers | None = None if self.state.trackers is None else self.state.trackers[slot]
         return found
 
-    def keep(self, slots: Slots, seqs: Ints, skips: Ints, codes: Ints, *more: Any) -> None:
+    def keep(self, slots: Rows, seqs: Ints, skips: Ints, codes: Ints, *more: Any) -> None:
         """Have the store keep what a call left: the users at `slots` took events; what more an `Entry` has of them."""
         np.add.at(self._released, slots[codes >= 0], 1)
         places = {slot: place for place, slot in enumerate(dict.fromkeys(slots.tolist()))}
@@ -190,7 +173,7 @@ class Live:
             yield Entry(some, ids, ledger, packed, [row.sealed for row in known])
 
 
-def _ledger(state: State, rows: Slots | slice, released: Ints) -> Floats:
+def _ledger(state: State, rows: Rows | slice, released: Ints) -> Floats:
     """Where some users stand, as an `Entry` has it."""
     most, least = state.account.most[rows], state.account.least[rows]
     return np.column_stack([state.steps[rows], released, state.spent[rows], most, least, state.ldp[rows]])
@@ -238,22 +221,15 @@ class BeyondSecrets(InputError):
     """More events of a stream than its declared secrets were promised for, or more left out than they can pass over."""
 
 
-class CallPlan(NamedTuple):
-    """What to do with the events of a call, by their places in it."""
+def plan_of(users: Rows, seqs: Ints, upcoming: Ints, gaps: Gaps) -> tuple[Rows, list[int], Ints]:
+    """Sort the events of a call out: the places of those to be drawn and of those that were taken before, or are given
+    up by an earlier event of the call; and how many numbers before each event are given up first.
 
-    fresh: Places  # to be drawn, in this order
-    skips: Ints  # of every event of the call: how many numbers before it are given up first
-    old: Sequence[int] = ()  # taken in an earlier call
-    again: Sequence[int] = ()  # taken, or given up, a moment ago for an earlier event of this call
+    `upcoming` is the next sequence number of each event's user, before the call. Sequence numbers that are NEXT are
+    filled in: each is the next one of its user.
 
-
-def plan_of(users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
-    """Sort the events of a call out; `upcoming` is the next sequence number of each event's user, before the call.
-
-    Sequence numbers that are NEXT are filled in: each is the next one of its user.
-
-    >>> plan = plan_of(np.array([0, 1, 0, 1]), np.array([5, 2, 6, 2]), np.array([5, 3, 5, 3]), "refuse")
-    >>> plan.fresh.tolist(), plan.old
+    >>> fresh, again, _ = plan_of(np.array([0, 1, 0, 1]), np.array([5, 2, 6, 2]), np.array([5, 3, 5, 3]), "refuse")
+    >>> fresh.tolist(), again
     ([0, 2], [1, 3])
     """
     following = upcoming.copy()
@@ -263,13 +239,13 @@ def plan_of(users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
         seqs[:] = following
     skips = np.zeros(users.size, np.int64)
     if (seqs == following).all():
-        return CallPlan(np.arange(users.size), skips)
+        return np.arange(users.size), [], skips
     ahead: dict[int, int] = {}
-    fresh, old, again, wrong = list[int](), list[int](), list[int](), list[OutOfOrder]()
+    fresh, again, wrong = list[int](), list[int](), list[OutOfOrder]()
     for k, (user, seq, known) in enumerate(zip(users.tolist(), seqs.tolist(), upcoming.tolist(), strict=True)):
         expected = ahead.get(user, known)
         if seq < expected:
-            (old if seq < known else again).append(k)
+            again.append(k)
         elif seq - expected > (MOST_SKIPPED if gaps == "skip" else 0):
             said = f"event {k} has sequence number {seq}, and {expected} is next; send the missing events first"
             if gaps == "skip":
@@ -282,7 +258,7 @@ def plan_of(users: Slots, seqs: Ints, upcoming: Ints, gaps: Gaps) -> CallPlan:
     if wrong:
         wrong[0].all = wrong
         raise wrong[0]
-    return CallPlan(np.array(fresh, np.intp), skips, old, again)
+    return np.array(fresh, np.intp), again, skips
 
 
 @dataclass(eq=False)
@@ -294,27 +270,25 @@ class Call:
     times: Floats | None
     made: Releases
     raw: Ints | list[Ints] = field(repr=False)  # a code for each event, or the codes of each batch
-    slots: Slots = field(init=False, repr=False)  # of the user of each event, once it is played
+    slots: Rows = field(init=False, repr=False)  # of the user of each event, once it is played
     skips: Ints = field(init=False, repr=False)  # and how many numbers before it are given up
 
     def play(
         self, live: Live, store: StateStore, randomness: Randomness | KeyedRandomness, gaps: Gaps
-    ) -> Exception | None:
+    ) -> BaseException | None:
         """Make the new events, and give back those released before; why it ended early, if it did (what was drawn till
         then stands)."""
-        made, slots = self.made, live.enter(self.names)
-        plan = plan_of(slots, made.seqs, live.state.steps[slots], gaps)
-        self.slots, self.skips = slots, plan.skips
-        self._give_back(plan.old, store)
-        failure = self._fails(plan.fresh, live) or self._draw(plan.fresh, live, randomness)
-        done = plan.fresh[made.codes[plan.fresh] != REFUSED]
+        made, self.slots = self.made, live.enter(self.names)
+        fresh, again, self.skips = plan_of(self.slots, made.seqs, live.state.steps[self.slots], gaps)
+        failure = self._fails(fresh, live) or self._draw(fresh, live, randomness)
+        done = fresh[made.codes[fresh] != REFUSED]
         if done.size:
             times, texts = None if self.times is None else self.times[done], None
             if made.sent is not None:
                 texts = [batch_text(self.raw[k].size, *(made.sent[k] or (None, NONE))) for k in done.tolist()]
             columns = made.seqs[done], self.skips[done], made.codes[done], made.epsilons[done], times, texts
-            live.keep(slots[done], *columns)
-        self._give_back([k for k in plan.again if made.seqs[k] < live.state.steps[slots[k]]], store)
+            live.keep(self.slots[done], *columns)
+        self._give_back([k for k in again if made.seqs[k] < live.state.steps[self.slots[k]]], store)
         return failure
 
     def _give_back(self, again: Sequence[int], store: StateStore) -> None:
@@ -327,15 +301,15 @@ class Call:
             return
         for row, wanted in zip(store.find(list(events)), events.values(), strict=True):
             assert row is not None
-            first, count = min(wanted.values()), max(wanted.values()) - min(wanted.values()) + 1
-            found = {stored.seq: stored for stored in islice(with_gaps(store.releases(row, first), first), count)}
+            first = min(wanted.values())
+            found = {stored.seq: stored for stored in with_gaps(store.releases(row, first), first)}
             for k, stored in ((k, found.get(seq)) for k, seq in wanted.items()):
                 if stored is not None:
                     made.codes[k], made.epsilons[k] = stored.code, stored.epsilon
                     if made.sent is not None and stored.path is not None:
                         made.sent[k] = stored.path, np.array(stored.codes, np.int64)
 
-    def _draw(self, fresh: Places, live: Live, randomness: Randomness | KeyedRandomness) -> Exception | None:
+    def _draw(self, fresh: Rows, live: Live, randomness: Randomness | KeyedRandomness) -> Exception | None:
         """Make the new events, in rounds, batches one by one. What fails ends it, and takes back nothing before it."""
         source = randomness.of(self.names, self.made.seqs) if isinstance(randomness, KeyedRandomness) else randomness
         if self.setting.in_batches:
@@ -350,7 +324,7 @@ class Call:
                     return error
         return None
 
-    def _turn(self, at: Places, live: Live, source: Randomness) -> None:
+    def _turn(self, at: Rows, live: Live, source: Randomness) -> None:
         """Make one event of each of these users, or a batch of one; the states move first, so that what is noted is
         charged."""
         noted, own, times = self.made, rows(source, at), None if self.times is None else self.times[at]
@@ -373,7 +347,7 @@ class Call:
             noted.sent[at[0]] = sent.path, np.asarray(sent.codes, np.int64)
             noted.leakages[at] = larger_side(sent.most, sent.least)
 
-    def _fails(self, fresh: Places, live: Live) -> InputError | None:
+    def _fails(self, fresh: Rows, live: Live) -> InputError | None:
         """What is wrong with the new events, before any of them is drawn: their times, or how many they are."""
         try:
             if fresh.size:
@@ -384,7 +358,7 @@ class Call:
             return error
         return None
 
-    def _check_times(self, fresh: Places, live: Live) -> Ints | None:
+    def _check_times(self, fresh: Rows, live: Live) -> Ints | None:
         """Refuse times that go back, and new events that do not lie in their slots; where secrets follow the clock, the
         slots in which their streams began."""
         if self.times is None:
@@ -401,7 +375,7 @@ class Call:
         stream.check_slots(begun, seqs, slots)
         return begun
 
-    def _check_room(self, fresh: Places, slots: Ints | None, live: Live) -> None:
+    def _check_room(self, fresh: Rows, slots: Ints | None, live: Live) -> None:
         """Refuse more events of a user than declared secrets were promised for, or more left out than they can pass."""
         skips, begun = self.skips[fresh], [self.setting.trackers]
         if self.setting.trackers is not None and skips.max() > MOST_WATCHED:

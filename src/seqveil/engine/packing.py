@@ -7,14 +7,15 @@ gives another bit in another epoch.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqveil.core.errors import DataError, InputError
+from seqveil.core.bulk import ByUser
+from seqveil.core.errors import DataError, needs_extra
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.secrets import SecretTrackers
 from seqveil.core.secrets.account import TrackedUsers
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 NONCE = 12
 # what changes of the account of a secret
 CHANGING = ("step", "now", "unseen", "ended", "records", "current", "gone", "disclosed_all")
-Take = Callable[[int], Floats]  # the next so many numbers
 
 
 def pack(state: State, epoch: float) -> bytes:
@@ -77,10 +77,19 @@ def epoch_of(salt: bytes) -> float:
 
 
 def account_numbers(trackers: SecretTrackers) -> Floats:
-    """All that changes of the accounts of one user."""
+    """All that changes of the accounts of one user, each array with its shape before it."""
     users = trackers.alone
-    each = (tracked for row in users.rows for tracked in row)
-    parts = [users.forgot, *(part for one in each for name in CHANGING for part in _numbers(getattr(one, name)))]
+    parts: list[Any] = [users.forgot]
+
+    def write(array: Any) -> None:
+        """An array as numbers."""
+        parts.extend([[array.ndim, *array.shape], array.ravel()])
+
+    for value in (getattr(tracked, name) for row in users.rows for tracked in row for name in CHANGING):
+        if isinstance(value, ByUser):
+            value.mapped(write)
+        else:
+            write(np.asarray(value))
     return np.concatenate(parts).astype(np.float64, copy=False)
 
 
@@ -94,35 +103,20 @@ def restored_accounts(first: SecretTrackers, packed: Floats) -> SecretTrackers:
         at += count
         return _whole(packed[at - count : at], count).copy()
 
+    def like(value: Any) -> Any:
+        """The next part of an account, of the same kind as this one."""
+        if isinstance(value, ByUser):
+            return value.mapped(like)
+        shape = take(int(take(1)[0])).astype(np.int64)
+        found = take(int(shape.prod())).reshape(shape)
+        return found.astype(value.dtype) if isinstance(value, np.ndarray) else int(found)
+
     forgot = take(1).astype(np.int64)
     rows = tuple(
-        tuple(replace(each, **{name: _like(getattr(each, name), take) for name in CHANGING}) for each in row)
+        tuple(replace(each, **{name: like(getattr(each, name)) for name in CHANGING}) for each in row)
         for row in first.users.rows
     )
     return SecretTrackers(TrackedUsers(rows, forgot))
-
-
-def _numbers(value: Any) -> Iterator[Any]:
-    """A part of an account as numbers: an array with its shape before it."""
-    if isinstance(value, np.ndarray):
-        yield [value.ndim, *value.shape]
-        yield value.ravel()
-    elif is_dataclass(value):
-        yield from (part for each in fields(value) for part in _numbers(getattr(value, each.name)))
-    else:
-        yield np.ravel(value)
-
-
-def _like(first: Any, take: Take) -> Any:
-    """The next part of an account, of the same kind as this one."""
-    if isinstance(first, np.ndarray):
-        shape = take(int(take(1)[0])).astype(np.int64)
-        return take(int(shape.prod())).reshape(shape).astype(first.dtype)
-    if isinstance(first, tuple):
-        return tuple(take(len(first)).tolist())
-    if is_dataclass(first) and not isinstance(first, type):
-        return replace(first, **{each.name: _like(getattr(first, each.name), take) for each in fields(first)})
-    return type(first)(take(1)[0])
 
 
 def _whole(numbers: Floats, expected: int) -> Floats:
@@ -166,12 +160,7 @@ class Sealing:
         return np.frombuffer(plain, "<i8").astype(np.int64)
 
     def _cipher(self, user: str) -> AESGCM:
-        try:
+        with needs_extra("a state file that seals what is private of a stream", "state"):
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-        except ImportError:
-            raise InputError(
-                "to keep what is private of a stream in a state file the package cryptography is needed; run "
-                "pip install -e '.[state]'"
-            ) from None
         # a key for each user: random nonces of 96 bits are then never drawn often enough to meet
         return AESGCM(blake2b(user.encode(), key=self._key, digest_size=32).digest())

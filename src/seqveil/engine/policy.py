@@ -182,7 +182,6 @@ def refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], name: str, i
         )
 
 
-Observer = MarkovModel | str
 _GUARDED, _BLOCKS = mechanisms.guarded.name, mechanisms.in_blocks.name
 
 
@@ -225,7 +224,7 @@ class Policy:
     mechanism: str | Mechanism | BatchMechanism | None = field(default=None, kw_only=True)
     distortion: str | Distortion = field(default="hamming", kw_only=True)
     withhold: bool = field(default=False, kw_only=True)
-    observers: Sequence[Observer] = field(default=(), kw_only=True)
+    observers: Sequence[MarkovModel | str] = field(default=(), kw_only=True)
     block: int = field(default=1, kw_only=True)
     side_information: float | None = field(default=None, kw_only=True)
 
@@ -494,10 +493,8 @@ def _settle(policy: Policy) -> None:
     if isinstance(costs, str) and costs not in distortions.NAMES:
         raise InputError(f"expected a distortion among {', '.join(distortions.NAMES)}, got {costs[:40]!r}")
     for name in ("batch", "block"):
-        size = getattr(policy, name)
-        if type(size) is not int or size < 1:
-            whole_number(name, size)
-        put[name] = int(size)
+        whole_number(name, getattr(policy, name))
+        put[name] = int(getattr(policy, name))
     if not isinstance(policy.withhold, bool | np.bool_):
         raise InputError(f"expected withhold to be true or false, got {type(policy.withhold).__name__}")
     put["withhold"] = bool(policy.withhold)

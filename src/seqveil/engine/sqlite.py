@@ -22,16 +22,7 @@ import numpy as np
 
 from seqveil.core.errors import DataError
 from seqveil.core.kernel import Ints
-from seqveil.engine.store import (
-    NEW,
-    SALT_BYTES,
-    Accounts,
-    Damaged,
-    Entry,
-    Stored,
-    StoreError,
-    UserRow,
-)
+from seqveil.engine.store import NEW, SALT_BYTES, Damaged, Entry, Stored, StoreError, UserRow
 
 if TYPE_CHECKING:
     from seqveil.engine.packing import Sealing
@@ -224,16 +215,6 @@ class SqliteRecords:
         """Id, name and row of users in the order they came; None for a damaged row, bytes as name of who was erased."""
         for columns in self.sql.execute("SELECT * FROM users ORDER BY id"):
             yield columns[0], columns[1], checked(columns)
-
-    def everyone(self) -> Accounts:
-        """The accounts of all users who were not erased, in the order they came."""
-        found: dict[str, UserRow] = {}
-        for user, name, row in self.users():
-            if row is None:
-                raise self.damaged(user, [str(name)])
-            if not row.erased:
-                found[str(name)] = row
-        return Accounts.of(list(found), np.array([row[1:7] for row in found.values()]).reshape(-1, 6))
 
     def releases(self, row: UserRow, since: int = 0) -> Iterator[Stored]:
         """The user's releases from `since` on."""

@@ -70,18 +70,10 @@ class Releases:
     @property
     def values(self) -> list[Any]:
         """What was released of each event: its value, or those of a batch; None where nothing was."""
-        if self.alphabet is None:
-            raise InputError("these releases are codes; decode them by the model's alphabet")
-        shown = [self.alphabet.decode(codes) for codes in self.symbols]
-        return [None if not own else own if self.sent is not None else own[0] for own in shown]
-
-    @property
-    def symbols(self) -> list[Ints]:
-        """The released symbols of each event, a batch's reproduction; empty where nothing was released."""
-        nothing = np.zeros(0, np.int64)
+        assert self.alphabet is not None
         if self.sent is not None:
-            return [nothing if each is None else each[1] for each in self.sent]
-        return [self.codes[k : k + 1] if code >= 0 else nothing for k, code in enumerate(self.codes.tolist())]
+            return [None if each is None else self.alphabet.decode(each[1]) for each in self.sent]
+        return [self.alphabet.decode_one(code) if code >= 0 else None for code in self.codes.tolist()]
 
 
 @dataclass(frozen=True)
@@ -197,10 +189,10 @@ class Accounts:
     ldp: Floats
 
     @classmethod
-    def of(cls, users: list[str], ledger: Floats) -> Accounts:
-        """From where these users stand, as an `Entry` has it."""
-        events, releases = ledger[:, :2].astype(np.int64).T
-        return cls(users, events, releases, *ledger[:, 2:].T.copy())
+    def of(cls, rows: Mapping[str, UserRow]) -> Accounts:
+        """From where each user stands."""
+        events, releases, *figures = np.array([row[1:7] for row in rows.values()]).reshape(-1, 6).T.copy()
+        return cls(list(rows), events.astype(np.int64), releases.astype(np.int64), *figures)
 
     @property
     def leakage(self) -> Floats:
@@ -421,10 +413,6 @@ class Memory:
         """Id, name and row of users in the order they came; of a damaged row None, of who was erased bytes as name."""
         for name, user in self._index.items():
             yield user, name, self._row(user)
-
-    def everyone(self) -> Accounts:
-        """The accounts of all users who were not erased, in the order they came."""
-        return Accounts.of(list(self._index), self._ledger[: len(self._index)])
 
     def fact(self, name: str) -> Any:
         """What the store says of itself under this name, positions of sources (POSITION) included; None: nothing."""

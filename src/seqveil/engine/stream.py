@@ -23,7 +23,7 @@ from seqveil.core.bulk import ByUser, took_step
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints, Kernels, to_weights
 from seqveil.core.leakage import Leakages, cost, pass_over, weight_range
-from seqveil.core.mechanisms.base import Asked, Mechanism
+from seqveil.core.mechanisms.base import Asked
 from seqveil.core.mechanisms.blocks import Blocks
 from seqveil.core.randomness import Randomness, rows
 from seqveil.core.secrets.account import together
@@ -109,8 +109,21 @@ class State(ByUser):
         ours, theirs = self.window.costs.shape[1], other.window.costs.shape[1]
         if ours == theirs:
             return other
-        object.__setattr__(self, "window", self.window.padded(max(ours, theirs)))
-        return replace(other, window=other.window.padded(max(ours, theirs)))
+        object.__setattr__(self, "window", self.window.padded(theirs))
+        return replace(other, window=other.window.padded(ours))
+
+    def charged(
+        self, setting: Terms, states: Floats, account: Leakages, epsilons: Floats, times: Floats | None,
+        costs: Callable[[], Floats], trackers: SecretAccounts | None = None, blocks: Any = None,
+    ) -> State:  # fmt: skip
+        """One event on: where the chain stands, what was disclosed so far, and at which ε and what costs the event was,
+        which only a window asks for."""
+        window, used = self.window, epsilons > 0  # a mechanism without an LDP level has an infinite one
+        spent, ldp = self.spent + epsilons, np.where(used, setting.mechanism.ldp * np.where(used, epsilons, 1.0), 0.0)
+        if setting.budget.span is not None:
+            window = window.push(moment(setting, self, times), costs(), setting.budget.span)
+        figures = self.steps + 1, spent, account, self.ldp + ldp, self.first
+        return State(window, states, *figures, trackers, blocks, self.private)
 
     def grown(self, setting: Terms, users: int) -> State:
         """With room for rows 0..users-1; new ones stand at the start."""
@@ -190,13 +203,11 @@ def step(
     ([0], [1], Private(…))
     """
     if setting.in_batches or setting.in_blocks:
-        return _own(setting).step(setting, state, codes, randomness, times)
+        from seqveil.engine import batches, blocks  # which are made of states as well
+
+        return (batches if setting.in_batches else blocks).step(setting, state, codes, randomness, times)
     known, raw = located(setting, state, times), gate(codes, setting.model.n, state.steps.size)
-    memory = state.private.memory
-    if memory is None:
-        drawn_for = hidden(setting, state.states, raw, randomness)
-    else:
-        drawn_for, memory = _hidden_histories(known, raw, randomness)
+    drawn_for, memory = hidden(setting, known, raw, randomness)
     return _advance(setting, known, Asked(drawn_for, randomness.draw(raw.size)), times, memory)
 
 
@@ -210,19 +221,14 @@ def observe(
     budget.
     """
     if setting.in_blocks:
-        return _own(setting).observe(setting, state, codes, times, epsilons)
+        from seqveil.engine import blocks
+
+        return blocks.observe(setting, state, codes, times, epsilons)
     also = (NOTHING, WITHHELD) if setting.guards else (NOTHING,)
     known, given = located(setting, state, times), gate(codes, setting.model.n, len(state), also, DataError)
     given = np.where(given == WITHHELD, NOTHING, given)
     used = None if epsilons is None else (epsilons, given == NOTHING)
     return _advance(setting, known, Asked(given=given), times, None, used)
-
-
-def _own(setting: Terms) -> Any:
-    """The module with the step of batches, or of blocks."""
-    from seqveil.engine import batches, blocks  # which are made of states as well
-
-    return batches if setting.in_batches else blocks
 
 
 def located(setting: Terms, state: State, times: Floats | None) -> State:
@@ -265,14 +271,12 @@ def _advance(
     took_step(state.steps.size)
     epsilons, gone = allowance(setting, state, times) if used is None else used
     beliefs = filtering.symbols(setting.model, state.states)
-    if state.trackers is not None:
-        check_room(state.trackers)
-    trackers = None
-    if setting.guards:
-        assert state.trackers is not None
-        codes, wide, trackers, memory = release_each(setting, state.trackers, asked, memory)
-    else:
+    trackers = state.trackers
+    if trackers is None:
         codes, wide = _within_budget(setting, beliefs, epsilons, gone, asked)
+    else:
+        check_room(trackers)
+        codes, wide, trackers, memory = release_each(setting, trackers, asked, memory)
     weights, after = take_in(setting, state, wide, epsilons, times, trackers)
     if memory is not None:
         after = replace(after, private=Private(None, memory))
@@ -283,8 +287,9 @@ def skipped(setting: Terms, state: State, events: int = 1) -> State:
     """The state after events that nobody read or released: the belief moves on, nothing is charged, and kernels go by
     symbol alone from there on, for nobody knows what to remember."""
     if setting.in_blocks:
-        moved: State = _own(setting).passed(setting, state, events)
-        return moved
+        from seqveil.engine import blocks
+
+        return blocks.passed(setting, state, events)
     trackers = state.trackers
     states, account = pass_over(setting.model, state.states, state.account, events * setting.batch)
     if trackers is not None:  # as a release that says the same whatever the truth is
@@ -313,31 +318,24 @@ def gate(
     return given.astype(np.int64, copy=False)
 
 
-def hidden(setting: Terms, states: Floats, codes: Ints, randomness: Randomness) -> Ints:
-    """The codes to draw for: in place of each UNKNOWN a symbol from the public belief, by one more draw of its event.
+def hidden(setting: Terms, state: State, codes: Ints, randomness: Randomness) -> tuple[Ints, Ints | None]:
+    """The codes to draw for, and what is remembered of the raw streams before them (`Private.memory`): in place of each
+    UNKNOWN a symbol from the public belief, by one more draw of its event.
 
     The release is then a draw from the marginal, of lift 1; and a mixture of rows with public weights, so that every
-    bound on the ratio of two rows holds between it and any row.
+    bound on the ratio of two rows holds between it and any row. Where kernels remember, a symbol and what is remembered
+    are drawn together, and the stream goes on from both as if they were true: to lose them would show that the value
+    was unknown.
     """
-    lost = np.flatnonzero(codes == UNKNOWN)
-    if not lost.size:
-        return codes
-    filled = codes.copy()
-    filled[lost] = drawn(filtering.symbols(setting.model, states[lost]), rows(randomness, lost).draw(lost.size))
-    return filled
-
-
-def _hidden_histories(state: State, codes: Ints, randomness: Randomness) -> tuple[Ints, Ints]:
-    """The same where kernels remember: a symbol and what is remembered are drawn together from the public belief, and
-    the stream goes on from both as if they were true: to lose them would show that the value was unknown."""
-    assert state.trackers is not None
-    assert state.private.memory is not None
     memory, lost = state.private.memory, np.flatnonzero(codes == UNKNOWN)
     if not lost.size:
         return codes, memory
-    trackers, filled, memory = state.trackers[lost], codes.copy(), memory.copy()
-    sources = drawn(joint_beliefs(trackers), rows(randomness, lost).draw(lost.size))
-    filled[lost], memory[lost] = histories(trackers, sources)
+    filled, thrown = codes.copy(), rows(randomness, lost).draw(lost.size)
+    if memory is None or state.trackers is None:
+        filled[lost] = drawn(filtering.symbols(setting.model, state.states[lost]), thrown)
+        return filled, None
+    trackers, memory = state.trackers[lost], memory.copy()
+    filled[lost], memory[lost] = histories(trackers, drawn(joint_beliefs(trackers), thrown))
     return filled, memory
 
 
@@ -374,18 +372,17 @@ def _within_budget(setting: Terms, beliefs: Floats, epsilons: Floats, gone: Mask
 
 def _choose(setting: Terms, beliefs: Floats, epsilon: float, asked: Asked) -> tuple[Ints, Ints]:
     """The release of each user and its column: compiled where that is there, else from the kernels, part by part."""
-    (users, n), made = beliefs.shape, None
-    mechanism = setting.mechanism
-    if epsilon >= GONE and isinstance(mechanism, Mechanism):  # all releases without a stack of kernels, if it can
-        made = mechanism.release(beliefs, epsilon, setting.distortion, asked)
+    users, n = beliefs.shape
+    made = None
+    if epsilon >= GONE:  # all releases without a stack of kernels, if it can
+        made = mechanisms.get(setting.mechanism).release(beliefs, epsilon, setting.distortion, asked)
     if made is not None and not made.impossible:
         codes, columns, left = made.codes, made.columns, made.left
     else:
         codes, columns, left = np.empty(users, np.int64), np.empty((users, n), np.int64), np.arange(users)
     if not left.size:
         return codes, columns
-    wide = getattr(setting.mechanism, "wide", False)
-    table = n * (n if wide else min(n, math.ceil(1 + math.exp(min(epsilon, 12.0)))))
+    table = n * min(n, math.ceil(1 + math.exp(min(epsilon, 12.0))))
     size = max(1, 1_000_000 // table)  # of parts whose kernels fit the memory of a few megabytes
     for at in range(0, left.size, size):
         part = left[at : at + size]
@@ -427,12 +424,6 @@ def allowance(setting: Terms, state: State, times: Floats | None = None) -> tupl
     return np.where(faint, 0.0, allowed), faint & (wanted > 0)
 
 
-def ldp_cost(setting: Terms, epsilons: Floats) -> Floats:
-    """What releases at these ε add to the LDP level of a stream, whatever model is true."""
-    spent = epsilons > 0  # a mechanism without a level has an infinite one
-    return np.where(spent, setting.mechanism.ldp * np.where(spent, epsilons, 1.0), 0.0)
-
-
 def moment(setting: Terms, state: State, times: Floats | None) -> Floats:
     """What a window counts in: the times of releases, or each user's events so far."""
     return state.steps.astype(np.float64) if setting.budget.seconds is None or times is None else times
@@ -448,7 +439,7 @@ def take_in(
     Where rows go by memory too, what is charged about the whole sequence is a bound: a symbol counts with its largest
     and its least row.
     """
-    model, window, possible = setting.model, state.window, filtering.possible(setting.model, state.states)
+    model, possible = setting.model, filtering.possible(setting.model, state.states)
     if trackers is None and state.trackers is not None:
         trackers = observed(state.trackers, columns)
     if columns.shape[1] == model.n:
@@ -462,13 +453,8 @@ def take_in(
         low, high = weight_range(rows.min(1), possible)[0], weight_range(rows.max(1), possible)[1]
         account = state.account.charge(model, rows.max(1), marginal, low, high, rows.min(1))
         states = states_of(trackers).sum(1)
-    if setting.budget.span is not None:
-        costs = cost(low, high, marginal, model.size)
-        window = window.push(moment(setting, state, times), costs, setting.budget.span)
-    spent, ldp = state.spent + epsilons, state.ldp + ldp_cost(setting, epsilons)
-    steps, blocks, private = state.steps + 1, state.blocks, state.private
-    after = State(window, states, steps, spent, account, ldp, state.first, trackers, blocks, private)
-    return (low, high, marginal), after
+    charged = setting, states, account, epsilons, times, lambda: cost(low, high, marginal, model.size)
+    return (low, high, marginal), state.charged(*charged, trackers=trackers)
 
 
 def check_room(trackers: SecretAccounts) -> None:

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from itertools import islice
 from typing import Any, NoReturn, Self
 
@@ -38,6 +37,7 @@ from seqveil.engine.store import (
     StateStore,
     Stored,
     StoreError,
+    UserRow,
     checked_positions,
     with_gaps,
 )
@@ -168,15 +168,13 @@ class CodeStreams:
         """
         call = self._call(users, symbols, seqs, times)
         made = call.made
-        failure: BaseException | None = None
         if positions is not None and not callable(positions):
             positions = checked_positions(positions)
         with self._lock:
             self._refuse_closed()
             try:
                 with self._store.transaction():
-                    if call.names:
-                        failure = call.play(self._live, self._store, self._randomness, self.gaps)
+                    failure = call.play(self._live, self._store, self._randomness, self.gaps)
                     failure = failure or self._note_positions(made, positions)
             except BaseException:  # the order was wrong; or the disk failed, whatever was drawn
                 self._live.undo(call.names)
@@ -207,10 +205,7 @@ class CodeStreams:
         else:
             raw = gate(symbols, self.setting.model.n)
         count = len(raw)
-        names = [
-            user if type(user) is str else str(user) if type(user) is int else user_name(user, f"event {k}: ")
-            for k, user in enumerate(users)
-        ]
+        names = [user if type(user) is str else user_name(user, f"event {k}: ") for k, user in enumerate(users)]
         numbers = np.full(count, NEXT, np.int64) if seqs is None else np.asarray(seqs)
         if numbers.shape != (count,) or len(names) != count or (count and numbers.dtype.kind not in "iu"):
             raise InputError(f"expected {count} users and {count} whole sequence numbers, one of each an event")
@@ -224,7 +219,7 @@ class CodeStreams:
                 raise InputError(TIMELESS_SECRETS if self.setting.clocked else TIMELESS)
         sent: list[tuple[Path, Ints] | None] | None = [None] * count if self.setting.in_batches else None
         columns = np.full(count, REFUSED), numbers.astype(np.int64), np.zeros(count), np.zeros(count, bool)
-        made = Releases(*columns, np.full(count, np.nan), sent, None, self.setting.in_blocks)
+        made = Releases(*columns, np.full(count, np.nan), sent, self.setting.model.alphabet, self.setting.in_blocks)
         return Call(self.setting, names, stamps, made, raw)
 
     def _note_positions(self, made: Releases, positions: Noted) -> BaseException | None:
@@ -265,9 +260,14 @@ class CodeStreams:
 
     def accounts(self) -> Accounts:
         """The accounts of all users, in the order they came."""
+        found: dict[str, UserRow] = {}
         with self._reading() as records:
-            found: Accounts = records.everyone()
-        return found
+            for user, name, row in records.users():
+                if row is None:
+                    raise records.damaged(user, [str(name)])
+                if not row.erased:
+                    found[str(name)] = row
+        return Accounts.of(found)
 
     def names(self) -> list[str]:
         """Every user who was not erased, in the order they came; also those whose records are damaged."""
@@ -405,7 +405,7 @@ class Streams(CodeStreams):
         """Release events as `CodeStreams.release` does, given the values of the model's alphabet."""
         alphabet = self.setting.model.alphabet
         codes = list(map(alphabet.encode, values)) if self.setting.in_batches else alphabet.encode(values)
-        return replace(super().release(users, codes, seqs, times, positions), alphabet=alphabet)
+        return super().release(users, codes, seqs, times, positions)
 
     def releases(self, user: User, since: int = 0, limit: int | None = None) -> list[Release]:  # type: ignore[override]
         """What was released of a user, from sequence number `since` on, at most `limit` of them."""

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from itertools import count, takewhile
 from typing import Any
 
 from seqveil.core.errors import DataError, InputError, option
@@ -80,8 +79,7 @@ def key_for(state: FilePath, key: FilePath | None) -> bytes | None:
 
 def models(facts: Mapping[str, Any]) -> list[MarkovModel]:
     """The models that the releases of a state file were drawn with, the present one last, from its facts."""
-    numbers = takewhile(lambda k: f"{MODEL}{k}" in facts, count())
-    return [MarkovModel.from_bytes(facts[f"{MODEL}{k}"]) for k in numbers]
+    return [MarkovModel.from_bytes(facts[f"{MODEL}{k}"]) for k in range(sum(name.startswith(MODEL) for name in facts))]
 
 
 def accept(path: FilePath) -> None:

@@ -193,7 +193,7 @@ def _share(jobs: Sequence[EventJob], made: Releases) -> None:
         own = slice(at, at + job.size)
         sent = None if made.sent is None else made.sent[own]
         drawn = made.codes[own], made.seqs[own], made.epsilons[own], made.replayed[own]
-        job.outcome = Releases(*drawn, made.leakages[own], sent)
+        job.outcome = Releases(*drawn, made.leakages[own], sent, made.alphabet)
         at += job.size
 
 

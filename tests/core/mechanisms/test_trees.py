@@ -364,10 +364,10 @@ def test_a_short_batch_between_others_is_followed_and_charged(mechanism):
     sizes = [3, 1, 2, 3]
     batches = [np.arange(size) % 2 for size in sizes]
     made = streams.release(["ann"] * 4, batches)
-    assert [len(each) for each in made.symbols] == sizes
+    assert [len(symbols) for _, symbols in made.sent] == sizes
     assert made.epsilons.tolist() == [1.0] * 4
     audit, ours = Audit(setting), streams.account("ann")
-    for path, symbols in zip(made.paths, made.symbols, strict=True):
+    for path, symbols in made.sent:
         audit.take_batch("ann", path, symbols)
     report = audit.report()
     assert report.values

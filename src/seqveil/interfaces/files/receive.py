@@ -94,7 +94,7 @@ class Audited(Result):
         if report.composed is not None:
             c = report.composed
             paid = f"{c.releases} charged {words[c.releases != 1]}"
-            said.append(("(ε, δ)", f"({c.best:.4g}, {c.delta:g}) for the longest stream, {paid}"))
+            said.append(("(ε, δ)", f"({c.exact:.4g}, {c.delta:g}) for the longest stream, {paid}"))
         checks, good = {text: getattr(report, name) for name, text in CHECKS.items()}, "kept"
         if report.unseeded is False:  # then no promise is kept, whatever its figures
             checks |= {CHECKS["unseeded"]: None, "the release was seeded: whoever knows the seed can undo it": False}
