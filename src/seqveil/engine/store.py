@@ -73,7 +73,8 @@ class Releases:
         assert self.alphabet is not None
         if self.sent is not None:
             return [None if each is None else self.alphabet.decode(each[1]) for each in self.sent]
-        return [self.alphabet.decode_one(code) if code >= 0 else None for code in self.codes.tolist()]
+        made = iter(self.alphabet.decode(self.codes[self.codes >= 0]))
+        return [next(made) if code >= 0 else None for code in self.codes.tolist()]
 
 
 @dataclass(frozen=True)
