@@ -40,7 +40,7 @@ from typing import Any
 
 from seqveil.core.bulk import compiled, reals, wholes
 from seqveil.core.kernel import DENOMINATOR
-from seqveil.core.secrets.several import fewer, least_for_all
+from seqveil.core.secrets.several import least_for_all
 
 UNLIKELY = 1e-7  # sources below this probability that may not be released as they are draw from what is released
 NEGLIGIBLE = 1e-7  # mass below which nothing is left on a label that others are released as
@@ -492,7 +492,6 @@ def _kept_by_all(belief: Any, yes: Any, low: Any, high: Any, n: int, rows: int, 
             bounds[i * taken + k] /= largest
     for k in range(taken):
         secret[k] /= total
-    count = fewer(secret, bounds, taken, count)
     if taken == 0 or not least_for_all(secret, own, bounds, n, taken, count, table):
         return False
     noisy, marginal, whole = reals(n * size), reals(n), 0.0

@@ -30,8 +30,7 @@ from seqveil.core.errors import GuaranteeError, InputError
 from seqveil.core.kernel import Floats, Ints, mix, usable
 from seqveil.core.mechanisms import optimal
 from seqveil.core.secrets.account import TrackedUsers
-from seqveil.core.secrets.pools import NEGLIGIBLE, POOLS, release_each, write_each
-from seqveil.core.secrets.several import FEW
+from seqveil.core.secrets.pools import NEGLIGIBLE, release_each, write_each
 from seqveil.core.secrets.tables import TOGETHER, WRITABLE, AskedOfUsers, Bounds, Dial, Draft, GuardingTable
 
 MIXES = (1e-9, 1e-7, 1e-5, 1e-3, 0.03)
@@ -105,8 +104,7 @@ class _Work:
         used, nothing = np.flatnonzero(columns[0].any(1)), np.zeros(size, np.int64)
         table = np.arange(size), nothing, np.arange(used.size), columns[0][used].T
         made = GuardingTable(dial.n, used, *table, bounds.belief, self.distortion)
-        best = (dial.rows <= 2 or math.isinf(dial.c)) and (parts[0] == POOLS or 2 * len(boxes[1]) <= FEW)
-        return replace(made, bound=made.error) if best else made
+        return replace(made, bound=made.error) if dial.rows <= 2 or math.isinf(dial.c) else made
 
     def by_program(self) -> GuardingTable:
         """The best table that a program finds, mixed until it passes."""
