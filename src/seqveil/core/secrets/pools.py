@@ -40,7 +40,7 @@ from typing import Any
 
 from seqveil.core.bulk import compiled, reals, wholes
 from seqveil.core.kernel import DENOMINATOR
-from seqveil.core.secrets.several import least_for_all
+from seqveil.core.secrets.several import fewer, least_for_all
 
 UNLIKELY = 1e-7  # sources below this probability that may not be released as they are draw from what is released
 NEGLIGIBLE = 1e-7  # mass below which nothing is left on a label that others are released as
@@ -506,6 +506,7 @@ def _kept_by_all(
     taken = _distinguished(mass, bounds, size, count, place)
     for k in range(taken):
         own[k], secret[k] = place[k] % n, mass[place[k]]
+    count = fewer(secret, bounds, taken, count)
     if taken == 0 or not least_for_all(secret, own, bounds, n, taken, count, table):
         return reals(0)
     noisy = reals(n * size)

@@ -9,8 +9,9 @@ that is broken most, or the mass that is below zero, is put right at the least p
 prices prove that no table costs less. Each source has one *key* label that takes what its other labels leave, so that
 only these others and the bounds that hold exactly, as many of the one as of the other, make the matrix to invert.
 
-Most bounds never bind: windows that lie far ahead ask for nearly the same. So the steps look at those bounds alone that
-were broken once, and only where they keep all of these are the others looked at.
+*Alike.* Bounds of windows that lie far ahead differ by next to nothing. One that is the largest of several, number by
+number, stands for them all where that takes next to nothing of the room that each leaves; what it takes is left for
+later events. Of the others most never bind, so the steps look at those alone that were broken once.
 
 One source, compiled where numba is loaded and plain Python where not, the same numbers from both.
 """
@@ -28,6 +29,42 @@ EXACT = 5e-15  # what a bound that holds exactly may be off
 REFINED = 4  # times in a row that masses are corrected by what they are off
 PIVOT = 1e-8  # numbers below which nothing is divided by
 LOOSE = 1e-7  # of a symbol: by how much a step may overshoot a price to avoid a small divisor
+FEW = 8  # bounds that are not made fewer
+ALIKE = 0.0025  # share of its room, for each bound there is, that a bound may lose to one that stands for several
+MOST_ALIKE = 0.3  # and the most that it may lose
+LATEST = 12  # of the bounds left with which one more is compared
+
+
+@compiled
+def fewer(mass: Any, rows: Any, size: int, count: int) -> int:
+    """Join rows (I, Z) that are alike, in place; how many are left."""
+    if count <= FEW:
+        return count
+    room, kept, share = reals(count), 0, 1.0 - min(MOST_ALIKE, ALIKE * count)
+    for i in range(count):
+        room[i] = 0.0
+        for z in range(size):
+            room[i] -= mass[z] * rows[i * size + z]
+    for i in range(count):
+        chosen, best, has = -1, -1.0, room[i]
+        for k in range(max(0, kept - LATEST), kept):
+            least = share * max(has, room[k])
+            if has > 0.0 and least <= min(has, room[k]):
+                left = 0.0
+                for z in range(size):
+                    left -= mass[z] * max(rows[i * size + z], rows[k * size + z])
+                if left >= least and left > best:
+                    chosen, best = k, left
+        if chosen < 0:
+            for z in range(size):
+                rows[kept * size + z] = rows[i * size + z]
+            room[kept] = has
+            kept += 1
+        else:
+            room[chosen] = max(room[chosen], has)
+            for z in range(size):
+                rows[chosen * size + z] = max(rows[chosen * size + z], rows[i * size + z])
+    return kept
 
 
 @compiled

@@ -31,6 +31,7 @@ from seqveil.core.kernel import Floats, Ints, mix, usable
 from seqveil.core.mechanisms import optimal
 from seqveil.core.secrets.account import TrackedUsers
 from seqveil.core.secrets.pools import LEFT, NEGLIGIBLE, WRITABLE, release_each
+from seqveil.core.secrets.several import FEW
 from seqveil.core.secrets.tables import TOGETHER, AskedOfUsers, Bounds, Dial, Draft, GuardingTable
 
 MIXES = (1e-9, 1e-7, 1e-5, 1e-3, 0.03)
@@ -103,7 +104,8 @@ class _Work:
         used, nothing = np.flatnonzero(columns.any(1)), np.zeros(size, np.int64)
         table = np.arange(size), nothing, np.arange(used.size), columns[used].T
         made = GuardingTable(dial.n, used, *table, bounds.belief, self.distortion)
-        return replace(made, bound=made.error) if dial.rows <= 2 or math.isinf(dial.c) else made
+        best = (dial.rows <= 2 or math.isinf(dial.c)) and 2 * len(boxes[1]) <= FEW
+        return replace(made, bound=made.error) if best else made
 
     def by_program(self) -> GuardingTable:
         """The best table that a program finds, mixed until it passes."""
