@@ -51,7 +51,6 @@ SMALL = 2.0**33  # a weight of which rounding takes more than one part in 10^10
 ROUNDING = 1e-11  # by so much of it labels may miss a box in all
 POOLS = 3  # parts of the closed form, besides what is released as it is
 GROUPS = 64  # of symbols alike, the latest, that one more is compared with
-MANY = 4  # windows beyond which one alone is not tried first
 WRITABLE = 25_000_000  # numbers of a table that is written out in full
 DUST = 1e-11  # shares of a source that are rounding, not a choice
 TINY = 1e-300
@@ -442,8 +441,7 @@ def best_for(
         if need > worst:
             window, worst = w, need
     weights, lo, hi = (belief, 0.0, 1.0) if window < 0 else (yes[window], low[window], high[window])
-    small = n * n * rows <= most
-    kept = not (small and len(low) > MANY) and pooled(belief, weights, lo, hi, n, rows, noise, shares, spread)
+    kept = pooled(belief, weights, lo, hi, n, rows, noise, shares, spread)
     if kept and len(low) > 1:
         _released_as(belief, n, rows, shares, spread, mass)
     for w in range(len(low)):
@@ -452,7 +450,9 @@ def best_for(
             kept = _broken(mass, secret, low[w], high[w], n, 1) <= ROUNDING * (low[w] if low[w] > 0.0 else high[w])
     if kept:
         return _in_groups(shares, spread, n, rows, told, groups)
-    return _kept_by_all(belief, yes, low, high, n, rows, noise, told, groups) if small else reals(0)
+    if n * n * rows > most:
+        return reals(0)
+    return _kept_by_all(belief, yes, low, high, n, rows, noise, told, groups)
 
 
 @compiled
