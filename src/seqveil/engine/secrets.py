@@ -26,9 +26,9 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.mechanisms.base import Asked
 from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.core.secrets.account import TrackedUsers, together
-from seqveil.core.secrets.pools import IMPOSSIBLE, LEFT
+from seqveil.core.secrets.pools import IMPOSSIBLE, LEFT, WRITABLE
 from seqveil.core.secrets.solving import guarded, released
-from seqveil.core.secrets.tables import WRITABLE, Bounds, Dial, GuardingTable
+from seqveil.core.secrets.tables import Bounds, Dial, GuardingTable
 from seqveil.engine.policy import Terms
 
 NOTHING = -1  # the code of a release that was not made, because the budget is spent and the policy says stop

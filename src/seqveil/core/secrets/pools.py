@@ -51,6 +51,7 @@ SMALL = 2.0**33  # a weight of which rounding takes more than one part in 10^10
 ROUNDING = 1e-11  # by so much of it labels may miss a box in all
 POOLS = 3  # parts of the closed form, besides what is released as it is
 GROUPS = 64  # of symbols alike, the latest, that one more is compared with
+WRITABLE = 25_000_000  # numbers of a table that is written out in full
 DUST = 1e-11  # shares of a source that are rounding, not a choice
 TINY = 1e-300
 DONE, LEFT, IMPOSSIBLE = 0, 1, 2  # what became of a row: released; for the program; no such release can have been made
@@ -425,14 +426,16 @@ def _released_as(numbers: Any, n: int, rows: int, shares: Any, spread: Any, out:
 
 @compiled
 def best_for(
-    belief: Any, yes: Any, low: Any, high: Any, n: int, rows: int, noise: Any, most: int, shares: Any, spread: Any
-) -> int:
+    belief: Any, yes: Any, low: Any, high: Any, n: int, rows: int, noise: Any, most: int, told: Any, groups: Any
+) -> Any:
     """The kernel of least error for all windows: the closed form for the one that would be broken most, where that
     keeps the others, else the program (`several`), where it has at most so many cells.
 
-    How many parts besides the first the shares have: 3, or also one for each label; 0 where there is no such kernel.
+    Fills in the share of each source that is released as it is, `told` (Z,), and the group of each symbol (n,). Gives
+    what else the sources of each group put on labels, (G·M·n,); nothing where there is no such kernel.
     """
     window, worst, mass, secret = -1, 0.0, reals(n), reals(n)
+    shares, spread = reals((POOLS + 1) * n * rows), reals(POOLS * n)
     for w in range(len(low)):
         need = _broken(belief, yes[w], low[w], high[w], n, rows)
         if need > worst:
@@ -446,21 +449,50 @@ def best_for(
             _released_as(yes[w], n, rows, shares, spread, secret)
             kept = _broken(mass, secret, low[w], high[w], n, 1) <= ROUNDING * (low[w] if low[w] > 0.0 else high[w])
     if kept:
-        return POOLS
-    if n * n * rows > most or not _kept_by_all(belief, yes, low, high, n, rows, noise, shares):
-        return 0
-    return POOLS + n
+        return _in_groups(shares, spread, n, rows, told, groups)
+    if n * n * rows > most:
+        return reals(0)
+    return _kept_by_all(belief, yes, low, high, n, rows, noise, told, groups)
 
 
 @compiled
-def _kept_by_all(belief: Any, yes: Any, low: Any, high: Any, n: int, rows: int, noise: Any, shares: Any) -> bool:
-    """The kernel of least error for all windows, by its labels, in the shares after those of the pools.
+def _in_groups(shares: Any, spread: Any, n: int, rows: int, told: Any, groups: Any) -> Any:
+    """The closed form as `best_for` gives it: symbols whose sources have the same shares make a group."""
+    size, count, first = n * rows, 0, wholes(n)
+    for x in range(n):
+        groups[x] = count
+        for k in range(max(0, count - GROUPS), count):
+            same = True
+            for at in range(x, (POOLS + 1) * size, n):
+                if shares[at] != shares[at + first[k] - x]:
+                    same = False
+                    break
+            if same:
+                groups[x] = k
+                break
+        if groups[x] == count:
+            first[count] = x
+            count += 1
+    for z in range(size):
+        told[z] = min(1.0, shares[z])
+    weights = reals(count * size if count * size <= WRITABLE else 0)
+    for at in range(0, len(weights), n):
+        z = at // n % rows * n + first[at // size]
+        for y in range(n):
+            weights[at + y] = 0.0
+            for part in range(POOLS):
+                weights[at + y] += shares[(part + 1) * size + z] * spread[part * n + y]
+    return weights
 
-    Sources that have no say draw from the marginal of the others, and so add to each bound in proportion.
-    """
-    size, count, taken, total = n * rows, 0, 0, 0.0
-    mass, own, place, table = reals(size), wholes(size), wholes(size), reals(n * size)
-    bounds, secret = reals(2 * len(low) * size), reals(size)
+
+@compiled
+def _kept_by_all(
+    belief: Any, yes: Any, low: Any, high: Any, n: int, rows: int, noise: Any, told: Any, groups: Any
+) -> Any:
+    """The kernel of least error for all windows, as `best_for` gives it."""
+    size, count = n * rows, 0
+    mass, secret, bounds, table = reals(size), reals(size), reals(2 * len(low) * size), reals(n * size)
+    own, place = wholes(size), wholes(size)
     _read(belief, n, rows, noise, mass)
     for w in range(len(low)):
         _read(yes[w], n, rows, noise, secret)
@@ -471,12 +503,51 @@ def _kept_by_all(belief: Any, yes: Any, low: Any, high: Any, n: int, rows: int, 
                 bounds[at + z] = secret[z] - hi * mass[z] if side == 0 else lo * mass[z] - secret[z]
                 largest = max(largest, bounds[at + z])
             count += 1 if largest > 0.0 else 0
+    taken = _distinguished(mass, bounds, size, count, place)
+    for k in range(taken):
+        own[k], secret[k] = place[k] % n, mass[place[k]]
+    count = fewer(secret, bounds, taken, count)
+    if taken == 0 or not least_for_all(secret, own, bounds, n, taken, count, table):
+        return reals(0)
+    noisy = reals(n * size)
+    _cleaned(secret, own, bounds, n, size, taken, count, place, table, noisy)
+    weights, groups_so_far, alone = reals(n * size), 0, -1
+    for y in range(n):
+        for z in range(size):
+            secret[z] = noisy[y * size + z]
+        _read(secret, n, rows, noise, mass)
+        for z in range(size):
+            weights[z % n * size + z - z % n + y] = mass[z]
+    for x in range(n):
+        moved = 0.0
+        for m in range(rows):
+            at, left = x * size + m * n, 0.0
+            told[m * n + x], weights[at + x] = weights[at + x], 0.0
+            for y in range(n):
+                left = max(left, weights[at + y])
+            if left == 0.0:
+                told[m * n + x] = 1.0  # whatever the chances of what is read add up to
+            moved = max(moved, left)
+        groups[x] = alone if moved == 0.0 and alone >= 0 else groups_so_far
+        if groups[x] == groups_so_far:
+            for k in range(size):
+                weights[groups_so_far * size + k] = weights[x * size + k]
+            groups_so_far += 1
+            alone = groups[x] if moved == 0.0 else alone
+    return weights[: groups_so_far * size]
+
+
+@compiled
+def _distinguished(mass: Any, bounds: Any, size: int, count: int, place: Any) -> int:
+    """Which sources have a say, and how many. Fills in their places, and in place their mass, of all that they have,
+    and bounds, a unit of mass: the others draw from the marginal of these, and so add to bounds in proportion."""
+    taken, total = 0, 0.0
     for z in range(size):
         free = mass[z] > 0.0
         for i in range(count):
             free = free and bounds[i * size + z] <= 0.0
         if free or mass[z] >= UNLIKELY:
-            place[taken], own[taken], secret[taken] = z, z % n, mass[z]
+            place[taken] = z
             total += mass[z]
             taken += 1
     for i in range(count):  # in place: what comes later is not yet written
@@ -491,19 +562,24 @@ def _kept_by_all(belief: Any, yes: Any, low: Any, high: Any, n: int, rows: int, 
         for k in range(taken):
             bounds[i * taken + k] /= largest
     for k in range(taken):
-        secret[k] /= total
-    count = fewer(secret, bounds, taken, count)
-    if taken == 0 or not least_for_all(secret, own, bounds, n, taken, count, table):
-        return False
-    noisy, marginal, whole = reals(n * size), reals(n), 0.0
+        mass[place[k]] /= total
+    return taken
+
+
+@compiled
+def _cleaned(
+    mass: Any, own: Any, bounds: Any, n: int, size: int, taken: int, count: int, place: Any, table: Any, noisy: Any
+) -> None:
+    """Fill in Q(y|z) (n, Z) from masses (taken, n), without labels so unlikely that rounding may spoil them."""
+    marginal, whole = reals(n), 0.0
     for y in range(n):
         marginal[y], pure = 0.0, True
         for k in range(taken):
             marginal[y] += table[k * n + y]
-            pure = pure and (table[k * n + y] == 0.0 or (own[k] == y and table[k * n + y] == secret[k]))
+            pure = pure and (table[k * n + y] == 0.0 or (own[k] == y and table[k * n + y] == mass[k]))
             for i in range(count if pure and table[k * n + y] > 0.0 else 0):
                 pure = pure and bounds[i * taken + k] <= 0.0
-        if marginal[y] < NEGLIGIBLE and not pure:  # a little that rounding may spoil
+        if marginal[y] < NEGLIGIBLE and not pure:
             marginal[y] = 0.0
             for k in range(taken):
                 table[k * n + y] = 0.0
@@ -515,208 +591,90 @@ def _kept_by_all(belief: Any, yes: Any, low: Any, high: Any, n: int, rows: int, 
         left = 0.0
         for y in range(n):
             left += table[k * n + y]
-        if left > 0.5 * secret[k]:
-            for y in range(n):
-                share = table[k * n + y] / left
-                noisy[y * size + place[k]] = 0.0 if share < DUST else 1.0 if share > 1.0 - DUST else share
-    for k in range((POOLS + 1) * size):
-        shares[k] = 0.0
-    for y in range(n):
-        at = (POOLS + 1 + y) * size
-        for z in range(size):
-            secret[z] = noisy[y * size + z]
-        _read(secret, n, rows, noise, bounds)
-        for z in range(size):
-            shares[at + z] = bounds[z]
-        for z in range(y, size, n):
-            shares[z], shares[at + z] = bounds[z], 0.0
-    for z in range(size):
-        moved = 0.0
-        for y in range(n):
-            moved = max(moved, shares[(POOLS + 1 + y) * size + z])
-        if moved == 0.0:
-            shares[z] = 1.0  # whatever the chances of what is read add up to
-    return True
+        for y in range(n if left > 0.5 * mass[k] else 0):
+            share = table[k * n + y] / left
+            noisy[y * size + place[k]] = 0.0 if share < DUST else 1.0 if share > 1.0 - DUST else share
 
 
 @compiled
 def keeping(
     n: int, rows: int, noise: Any, ratio: float, most: int, belief: Any, yes: Any, low: Any, high: Any, promised: Any,
-    shares: Any, spread: Any, big: Any, left: Any,
-) -> int:  # fmt: skip
-    """`best_for`, and whether its integers keep every bound and the dial: how many parts the shares have, else 0.
+    told: Any, groups: Any,
+) -> Any:  # fmt: skip
+    """The integers (G·M·n,) of `best_for`, where they keep every bound and the dial; else nothing.
 
-    A source puts `ONE` times its first share on the label of its symbol, `ONE` times its part of the distributions on
-    all labels, each rounded down, and what that leaves, `left`, on the label of its largest weight, `big`. Symbols
-    whose sources have the same shares are looked at together.
+    A source puts `ONE` times `told` on the label of its symbol, and `ONE` times its weights on all labels, each rounded
+    down; what that leaves goes to the label of its largest weight.
     """
-    size, parts = n * rows, best_for(belief, yes, low, high, n, rows, noise, most, shares, spread)
-    if parts == 0:
-        return 0
-    first, later = wholes(n), wholes(n)
-    count = _alike(shares, n, rows, parts, first, later)
-    sums, cells, part, own = reals(len(promised) * n), wholes(size), reals(rows), wholes(rows)
-    truthful, weights = reals(size), reals(size)
-    for k in range(len(promised) * n):
-        sums[k] = 0.0
-    for z in range(size):
-        truthful[z] = float(int(shares[z] * ONE))
-    for k in range(count):
-        if not _rounded(shares, spread, first[k], n, rows, parts, ratio, cells, big, left):
-            return 0
-        x = first[k]
-        while x >= 0:
-            for z in range(x, size, n):
-                big[z], left[z] = (x, 0) if shares[z] >= 1.0 else (big[first[k] + z - x], left[first[k] + z - x])
+    weights = best_for(belief, yes, low, high, n, rows, noise, most, told, groups)
+    cells = wholes(len(weights))
+    if len(cells) == 0 or not _rounded(weights, told, groups, n, rows, ratio, cells):
+        return wholes(0)
+    part, sums = reals(len(cells) // n), reals(n)
+    for k in range(len(cells)):
+        weights[k] = float(cells[k])
+    for i in range(len(promised)):
+        row = promised[i]
+        for k in range(len(part)):
+            part[k] = 0.0
+        for x in range(n):
+            sums[x] = 0.0
             for m in range(rows):
-                own[m] = int(shares[m * n + x] * ONE)
-            if not _dialled(cells, own, x, n, rows, ratio):
-                return 0
-            x = later[x]
-        for z in range(size):
-            weights[z] = float(cells[z])
-        for i in range(len(promised)):
-            row = promised[i]
-            for m in range(rows):
-                part[m] = 0.0
-            x = first[k]
-            while x >= 0:
-                for m in range(rows):
-                    part[m] += row[m * n + x]
-                    sums[i * n + x] += row[m * n + x] * truthful[m * n + x]
-                x = later[x]
-            for m in range(rows):
-                if part[m] != 0.0:
-                    for y in range(n):
-                        sums[i * n + y] += part[m] * weights[m * n + y]
-    for k in range(len(promised) * n):
-        if sums[k] > 0.0:
-            return 0
-    return parts
-
-
-@compiled
-def _alike(shares: Any, n: int, rows: int, parts: int, first: Any, later: Any) -> int:
-    """Groups of symbols whose sources have the same shares: how many, the `first` symbol of each, the one after each
-    symbol (-1: none)."""
-    size, count, last = n * rows, 0, wholes(n)
-    for x in range(n):
-        later[x], group = -1, -1
-        for k in range(count - 1, max(-1, count - 1 - GROUPS), -1):
-            same = True
-            for at in range(first[k], (parts + 1) * size, n):
-                if shares[at] != shares[at + x - first[k]]:
-                    same = False
-                    break
-            if same:
-                group = k
-                break
-        if group < 0:
-            first[count], last[count] = x, x
-            count += 1
-        else:
-            later[last[group]] = x
-            last[group] = x
-    return count
-
-
-@compiled
-def _rounded(
-    shares: Any, spread: Any, x: int, n: int, rows: int, parts: int, ratio: float, cells: Any, big: Any, left: Any
-) -> bool:
-    """The integers that the sources of a symbol put on all labels by the distributions; whether none is below zero
-    and all keep to the dial."""
-    even, here, nothing = ratio < 1e300, reals(rows), wholes(rows)
-    total, best = wholes(rows), wholes(rows)
-    for m in range(rows):
-        total[m], best[m], nothing[m] = int(shares[m * n + x] * ONE), 0, 0
-    for y in range(n):
-        rounded_at(shares, spread, x, y, n, rows, parts, even, here)
-        for m in range(rows):
-            cells[m * n + y] = int(here[m])
-            total[m] += cells[m * n + y]
-            if cells[m * n + y] > cells[m * n + best[m]]:
-                best[m] = y
-    for m in range(rows):
-        z = m * n + x
-        big[z], left[z] = best[m], DENOMINATOR - total[m]
-        cells[m * n + best[m]] += left[z]
-        if cells[m * n + best[m]] < 0:
-            return False
-    if even:
+                z = m * n + x
+                part[groups[x] * rows + m] += row[z]
+                sums[x] += row[z] * float(int(told[z] * ONE))
+        for k in range(len(part)):
+            if part[k] != 0.0:
+                for y in range(n):
+                    sums[y] += part[k] * weights[k * n + y]
         for y in range(n):
-            if not _dialled(cells, nothing, y, n, rows, ratio):
+            if sums[y] > 0.0:
+                return wholes(0)
+    return cells
+
+
+@compiled
+def _rounded(weights: Any, told: Any, groups: Any, n: int, rows: int, ratio: float, cells: Any) -> bool:
+    """Fill in the integers; whether none is below zero and all keep to the dial.
+
+    Where the dial is asked for, weights so small that rounding would tell the rows of a symbol apart are made equal.
+    """
+    size, even, seen = n * rows, ratio < 1e300, 0
+    for x in range(n):
+        at, first = groups[x] * size, groups[x] == seen
+        seen += 1 if first else 0
+        for y in range(n if first else 0):
+            least, largest = 2.0 * ONE, 0.0
+            for m in range(rows):
+                least, largest = min(least, weights[at + m * n + y] * ONE), max(largest, weights[at + m * n + y] * ONE)
+            for m in range(rows):
+                weight = least if even and largest < SMALL else weights[at + m * n + y] * ONE
+                cells[at + m * n + y] = 0 if told[m * n + x] >= 1.0 else int(weight)
+        for m in range(rows if first else 0):
+            begin, best, left = at + m * n, 0, DENOMINATOR - int(told[m * n + x] * ONE)
+            for y in range(n):
+                left -= cells[begin + y]
+                best = y if cells[begin + y] > cells[begin + best] else best
+            cells[begin + best] += left
+            if cells[begin + best] < 0:
                 return False
+        for y in range(n if first and even else 0):
+            if not _dialled(cells, at, told, -1, y, n, rows, ratio):
+                return False
+        if even and not _dialled(cells, at, told, x, x, n, rows, ratio):
+            return False
     return True
 
 
 @compiled
-def rounded_at(shares: Any, spread: Any, x: int, y: int, n: int, rows: int, parts: int, even: bool, here: Any) -> None:
-    """Fill in what the sources of a symbol put on a label by the distributions, rounded down: (M,).
-
-    Where the dial is asked for (`even`), weights so small that rounding would tell the rows of a symbol apart are made
-    equal.
-    """
-    size, least, largest = n * rows, -1.0, 0.0
-    for m in range(rows):
-        weight = 0.0
-        if parts > POOLS:
-            weight = shares[(POOLS + 1 + y) * size + m * n + x]
-        for part in range(POOLS if parts == POOLS else 0):
-            share = shares[(part + 1) * size + m * n + x]
-            weight += share * spread[part * n + y] if share > 0.0 else 0.0
-        here[m] = weight * ONE
-        least = here[m] if least < 0.0 else min(least, here[m])
-        largest = max(largest, here[m])
-    for m in range(rows):
-        weight = least if even and largest < SMALL else here[m]
-        here[m] = 0.0 if shares[m * n + x] >= 1.0 else float(int(weight))
-
-
-@compiled
-def _dialled(cells: Any, own: Any, y: int, n: int, rows: int, ratio: float) -> bool:
-    """Whether what the rows of a symbol put on a label differs by at most e^c; `own` (M,) is put there besides."""
+def _dialled(cells: Any, at: int, told: Any, x: int, y: int, n: int, rows: int, ratio: float) -> bool:
+    """Whether what the rows of a symbol put on a label differs by at most e^c."""
     least, largest = -1.0, 0.0
     for m in range(rows):
-        number = float(cells[m * n + y] + own[m])
+        number = float(cells[at + m * n + y] + (int(told[m * n + x] * ONE) if x >= 0 else 0))
         least = number if least < 0.0 else min(least, number)
         largest = max(largest, number)
-    return ratio > 1e300 or largest <= ratio * least
-
-
-@compiled
-def _fill_column(
-    shares: Any, spread: Any, y: int, n: int, rows: int, parts: int, even: bool, big: Any, left: Any, here: Any,
-    column: Any,
-) -> bool:  # fmt: skip
-    """Fill in the integers (Z,) that all sources put on a label; whether any of them is not 0."""
-    used = False
-    for x in range(n):
-        rounded_at(shares, spread, x, y, n, rows, parts, even, here)
-        for m in range(rows):
-            z = m * n + x
-            cell = int(here[m]) + (left[z] if big[z] == y else 0)
-            cell += int(min(1.0, shares[z]) * ONE) if x == y else 0
-            column[z], used = cell, used or cell > 0
-    return used
-
-
-@compiled
-def write_each(
-    n: int, rows: int, noise: Any, ratio: float, most: int, belief: Any, yes: Any, low: Any, high: Any, promised: Any,
-    columns: Any, found: Any,
-) -> None:  # fmt: skip
-    """`keeping` for each user, and the columns of all labels (n, Z); `found` how many parts the shares have."""
-    size = n * rows
-    wide = n if n * size <= most else 0
-    shares, spread, here = reals((POOLS + 1 + wide) * size), reals(POOLS * n), reals(rows)
-    big, left = wholes(size), wholes(size)
-    for b in range(len(belief)):
-        found[b] = keeping(
-            n, rows, noise, ratio, most, belief[b], yes[b], low[b], high[b], promised[b], shares, spread, big, left
-        )
-        for y in range(n if found[b] else 0):
-            _fill_column(shares, spread, y, n, rows, found[b], ratio < 1e300, big, left, here, columns[b][y])
+    return largest <= ratio * least
 
 
 @compiled
@@ -725,28 +683,33 @@ def release_each(
     sources: Any, uniforms: Any, given: Any, codes: Any, columns: Any, status: Any,
 ) -> None:  # fmt: skip
     """`keeping` for each user, and the draw, or the release that was made, with its column: what every source puts on
-    its label. A release of what is no symbol, or of what no source puts anything on, is impossible."""
-    size, even = n * rows, ratio < 1e300
-    wide = n if n * size <= most else 0
-    shares, spread, here = reals((POOLS + 1 + wide) * size), reals(POOLS * n), reals(rows)
-    big, left = wholes(size), wholes(size)
+    its label; where there is room for them, the columns of all labels. A release of what is no symbol, or of what no
+    source puts anything on, is impossible."""
+    size = n * rows
+    told, groups = reals(size), wholes(n)
     for b in range(len(belief)):
-        y, z, u = given[b], sources[b], uniforms[b]
+        y, z, reached = given[b], sources[b], 0
         status[b] = LEFT if y < n and z < size and (y >= 0 or z >= 0) else IMPOSSIBLE
         if status[b] == IMPOSSIBLE:
             continue
-        parts = keeping(
-            n, rows, noise, ratio, most, belief[b], yes[b], low[b], high[b], promised[b], shares, spread, big, left
-        )
-        if parts == 0:
+        cells = keeping(n, rows, noise, ratio, most, belief[b], yes[b], low[b], high[b], promised[b], told, groups)
+        if len(cells) == 0:
             continue
         if y < 0:
-            y, truthful = z % n, int(shares[z] * ONE)
-            if shares[z] < 1.0 and u >= truthful:
-                y, reached = -1, truthful
-                while reached <= u:
+            y, reached = z % n, int(told[z] * ONE)
+            at = groups[y] * size + z - y
+            if reached <= uniforms[b]:
+                y = -1
+                while reached <= uniforms[b]:
                     y += 1
-                    rounded_at(shares, spread, z % n, y, n, rows, parts, even, here)
-                    reached += int(here[z // n]) + (left[z] if big[z] == y else 0)
-        used = _fill_column(shares, spread, y, n, rows, parts, even, big, left, here, columns[b])
-        codes[b], status[b] = y, DONE if used else IMPOSSIBLE
+                    reached += cells[at + y]
+        codes[b], status[b], used = y, DONE, False
+        labels = len(columns[b]) // size
+        for k in range(labels):
+            label = k if labels > 1 else y
+            for z in range(size):
+                x = z % n
+                cell = cells[groups[x] * size + z - x + label] + (int(told[z] * ONE) if x == label else 0)
+                columns[b][k * size + z], used = cell, used or cell > 0
+        if not used:
+            status[b] = IMPOSSIBLE

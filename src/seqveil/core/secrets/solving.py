@@ -30,9 +30,9 @@ from seqveil.core.errors import GuaranteeError, InputError
 from seqveil.core.kernel import Floats, Ints, mix, usable
 from seqveil.core.mechanisms import optimal
 from seqveil.core.secrets.account import TrackedUsers
-from seqveil.core.secrets.pools import NEGLIGIBLE, POOLS, release_each, write_each
+from seqveil.core.secrets.pools import LEFT, NEGLIGIBLE, WRITABLE, release_each
 from seqveil.core.secrets.several import FEW
-from seqveil.core.secrets.tables import TOGETHER, WRITABLE, AskedOfUsers, Bounds, Dial, Draft, GuardingTable
+from seqveil.core.secrets.tables import TOGETHER, AskedOfUsers, Bounds, Dial, Draft, GuardingTable
 
 MIXES = (1e-9, 1e-7, 1e-5, 1e-3, 0.03)
 SMALL = 160  # symbols up to which the program is over all of them, where all wrong symbols cost the same
@@ -96,16 +96,15 @@ class _Work:
         if size * dial.n > WRITABLE:
             return None
         boxes = bounds.boxes or (np.zeros((0, size)), np.zeros(0), np.zeros(0))
-        columns, parts = np.zeros((1, dial.n, size), np.int64), np.zeros(1, np.int64)
-        numbers = dial.n, dial.rows, dial.noise.ravel(), dial.ratio, TOGETHER
         given = [each[None] for each in (bounds.belief, *boxes, bounds.promised)]
-        row_by_row(write_each, numbers, given, (columns, parts))
-        if not parts[0]:
+        status, _, written = _in_bulk(dial, given, None, None, np.zeros(1, np.int64), dial.n)
+        if status[0] == LEFT:
             return None
-        used, nothing = np.flatnonzero(columns[0].any(1)), np.zeros(size, np.int64)
-        table = np.arange(size), nothing, np.arange(used.size), columns[0][used].T
+        columns = written.reshape(dial.n, size)
+        used, nothing = np.flatnonzero(columns.any(1)), np.zeros(size, np.int64)
+        table = np.arange(size), nothing, np.arange(used.size), columns[used].T
         made = GuardingTable(dial.n, used, *table, bounds.belief, self.distortion)
-        best = (dial.rows <= 2 or math.isinf(dial.c)) and (parts[0] == POOLS or 2 * len(boxes[1]) <= FEW)
+        best = (dial.rows <= 2 or math.isinf(dial.c)) and 2 * len(boxes[1]) <= FEW
         return replace(made, bound=made.error) if best else made
 
     def by_program(self) -> GuardingTable:
@@ -349,14 +348,24 @@ def released_as_asked(
     asked: Sequence[AskedOfUsers], dial: Dial, sources: Ints | None, uniforms: Ints | None, given: Ints | None
 ) -> tuple[Ints, Ints, Ints]:
     """The same from what each secret asks."""
-    dial.check(asked[0].belief.shape[1])
-    count, size = len(asked[0].belief), dial.n * dial.rows
     weights, low, high, promised = (
         np.concatenate(parts, axis=1) for parts in zip(*(one.of_those_bound() for one in asked), strict=True)
     )
+    return _in_bulk(dial, [asked[0].belief, weights, low, high, promised], sources, uniforms, given)
+
+
+def _in_bulk(
+    dial: Dial, asked: Sequence[Floats], sources: Ints | None, uniforms: Ints | None, given: Ints | None, wide: int = 1
+) -> tuple[Ints, Ints, Ints]:
+    """`pools.release_each`, with one column of each user, or with all."""
+    count, size = asked[0].shape
+    dial.check(size)
     numbers = dial.n, dial.rows, dial.noise.ravel(), dial.ratio, TOGETHER
-    inputs = asked[0].belief, weights, low, high, promised
     draws = (np.full(count, -1) if each is None else each for each in (sources, uniforms, given))
-    codes, columns, status = np.zeros(count, np.int64), np.zeros((count, size), np.int64), np.zeros(count, np.int64)
-    row_by_row(release_each, numbers, (*inputs, *draws), (codes, columns, status))
+    status, codes, columns = (
+        np.zeros(count, np.int64),
+        np.zeros(count, np.int64),
+        np.zeros((count, wide * size), np.int64),
+    )
+    row_by_row(release_each, numbers, (*asked, *draws), (codes, columns, status))
     return status, codes, columns

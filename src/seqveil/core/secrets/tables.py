@@ -38,7 +38,7 @@ from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, UNIT, Floats, Ints, Kernels, slack, to_weights
 from seqveil.core.secrets.account import SecretTracker, TrackedUsers
-from seqveil.core.secrets.pools import UNLIKELY
+from seqveil.core.secrets.pools import UNLIKELY, WRITABLE
 from seqveil.core.secrets.windows import cover, pairs
 
 TIGHTER = 1e-6  # of ε: how much less than promised is aimed at
@@ -49,7 +49,6 @@ LEAST = 0.2  # share of what is left to a promise that the next release may take
 HALF = 0.5  # the most that it may take where nobody knows when a stream ends
 OPENING = 4.0  # events in which half of what is left of it opens
 TOGETHER = 40_000  # sources times labels up to which several windows are kept together without another solver
-WRITABLE = 25_000_000  # numbers of a table that is written out in full
 ONE = float(DENOMINATOR)
 
 
