@@ -45,10 +45,10 @@ def test_a_visitor_walks_from_a_file_to_a_policy(browser, page_server, tmp_path)
         upload(page, "own.csv", WEEKS)
         until(page, "!document.getElementById('columns').hidden")
         chosen = [page.input_value(f"#{part}-column") for part in ("user", "value", "second", "time")]
-        assert chosen == ["person", "tile", "", "week,hour"]
+        assert chosen == ["person", "tile", "", ""]
         assert "10 people, 400 events" in page.inner_text("#found")
-        page.select_option("#value-column", "week")
-        until(page, f"{TEXT.format('look-problem')} !== ''")  # it is the time already
+        page.select_option("#value-column", "person")
+        until(page, f"{TEXT.format('look-problem')} !== ''")  # it is the user already
         assert page.is_disabled("#load")
         page.select_option("#value-column", "tile")
         until(page, f"{TEXT.format('look-problem')} === ''")
