@@ -86,7 +86,8 @@ def settings() -> Iterator[tuple[StudioSource, str, dict[str, Any]]]:
 
 def moved(source: StudioSource, name: str, policy: dict[str, Any]) -> dict[str, Any]:
     """Seconds of the processor for a new ε, and how many events they make; the least of three, the first left out."""
-    answers, times, done = Studio(source), list[float](), list[int]()
+    answers, times, done = Studio(), list[float](), list[int]()
+    answers._loaded = source
     for k in range(4):
         epsilon = (0.5 + 0.1 * k) * policy.get("block", policy.get("batch", 1))
         chosen = {**policy, "epsilon": epsilon}

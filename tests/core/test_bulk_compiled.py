@@ -247,3 +247,14 @@ def test_loads_itself_when_worth_it_and_can_be_switched_off():
         environment = os.environ | {"SEQVEIL_COMPILED": switch}
         done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
         assert done.stdout.split() == found.split(), done.stderr
+
+
+@pytest.mark.slow
+def test_compiling_is_heard_and_what_was_kept_is_not(tmp_path):
+    script = (
+        "from seqveil.core import bulk as c; h = []; _ = c._listening.append(h.append); c.load(); print(h.count(0) > 0)"
+    )
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    for found in ("True", "False"):
+        done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+        assert done.stdout.split() == [found], done.stderr

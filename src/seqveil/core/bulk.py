@@ -74,8 +74,6 @@ def ready(releases: int = 1) -> bool:
         if _made >= WORTH_IT or (soon and _kept()):
             _used = os.environ.get("SEQVEIL_COMPILED") != "0" and find_spec("numba") is not None
             if _used:
-                if not _kept():
-                    took_step(0)
                 _take_steps()
     return bool(_used)
 
@@ -134,6 +132,8 @@ def _forms() -> dict[Any, Any]:
     if len(_known) < len(_sources):
         from numba import njit
 
+        if not _known:
+            _hear_compiling()
         # no fast-math: reordered sums or fused products would give other last bits; a call would cost more than it does
         translate = njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
         arrays = {"reals": np.empty, "wholes": translate(_array_of_wholes)}
@@ -146,6 +146,19 @@ def _forms() -> dict[Any, Any]:
             scope = _scopes[function.__module__]
             _known[function] = scope[function.__name__] = translate(FunctionType(function.__code__, scope))
     return _known
+
+
+def _hear_compiling() -> None:
+    """Say so whenever numba compiles something, rather than loads what it kept."""
+    from numba.core import event
+
+    class Compiling(event.Listener):
+        def on_start(self, event: Any) -> None:
+            took_step(0)
+
+        def on_end(self, event: Any) -> None: ...
+
+    event.register("numba:compile", Compiling())  # type: ignore[no-untyped-call]
 
 
 def _array_of_wholes(count: int) -> NDArray[np.int64]:

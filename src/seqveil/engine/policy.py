@@ -475,15 +475,20 @@ def saved_terms(saved: Mapping[str, Any], model: MarkovModel, observers: Sequenc
         raise DataError("a part of the policy is missing or damaged; release the data again") from None
 
 
-def _settle(policy: Policy) -> None:
-    """Bring each field into its one form, or refuse what it is."""
-    secrets, observers, costs, chosen = policy.secrets, policy.observers, policy.distortion, policy.mechanism
-    several = secrets if isinstance(secrets, Iterable) and not isinstance(secrets, Secret | str) else [secrets]
-    put: dict[str, Any] = {"secrets": tuple(several)}
-    if not all(isinstance(each, Secret) for each in put["secrets"]):
+def several_secrets(given: Any) -> tuple[Secret, ...]:
+    """Secrets of whoever names one or several; anything else is refused."""
+    several = tuple(given) if isinstance(given, Iterable) and not isinstance(given, Secret | str) else (given,)
+    if not all(isinstance(each, Secret) for each in several):
         raise InputError(
             'expected secrets as sv.secrets makes them, for instance sv.secrets.ever("health", epsilon=0.5); got others'
         )
+    return several
+
+
+def _settle(policy: Policy) -> None:
+    """Bring each field into its one form, or refuse what it is."""
+    observers, costs, chosen = policy.observers, policy.distortion, policy.mechanism
+    put: dict[str, Any] = {"secrets": several_secrets(policy.secrets)}
     named = observers if isinstance(observers, list | tuple) else [observers]
     put["observers"] = tuple(os.fspath(each) if isinstance(each, os.PathLike) else each for each in named)
     if not all(isinstance(each, MarkovModel | str) for each in put["observers"]):

@@ -117,6 +117,13 @@ def test_no_bound_is_refused_in_one_line():
         sv.release(ROWS, MODEL, epsilom=1.0)
     with pytest.raises(sv.errors.InputError, match="no side file says how it was released"):
         sv.audit(ROWS, MODEL)
+    released = sv.release(ROWS, MODEL, epsilon=1.0)
+    for call in (
+        lambda: sv.audit(released, MODEL, secrets="ever:a"),
+        lambda: sv.attack(released, ROWS, secrets=["ever:a"]),
+    ):
+        with pytest.raises(sv.errors.InputError, match=r"expected secrets as sv.secrets makes them"):
+            call()
     with pytest.raises(sv.errors.InputError, match="polars, pandas or Arrow frame; got dict"):
         sv.fit({"user": ["a"], "value": [1]})
     with pytest.raises(sv.errors.InputError, match=r"expected a model, .* got DataFrame"):

@@ -17,7 +17,7 @@ from seqveil.core.model import MarkovModel, Reading
 from seqveil.core.secrets import ever, from_dict
 from seqveil.core.secrets.declared import Secret
 from seqveil.core.words import about
-from seqveil.engine.policy import OTHER_MODEL
+from seqveil.engine.policy import OTHER_MODEL, several_secrets
 from seqveil.evaluate.attack.attackers import Believer, posteriors
 from seqveil.evaluate.attack.finding import Finding, Findings
 from seqveil.evaluate.attack.guess import FALSE_ALARM, attack_secret, attack_trait
@@ -74,8 +74,7 @@ def attack(
     names = _reading(found, chain).but(**columns)
     believers = _believers(rows, chain, with_model or {}, found, names)
     people = read_people(rows, raw, chain, found, names, missing)
-    wanted = [secrets] if isinstance(secrets, Secret) else list(secrets)
-    chosen = wanted or people.secrets or people.events()
+    chosen = several_secrets(secrets) or people.secrets or people.events()
     share = false_alarm / len(chosen)
     plan: dict[str, Any] = {"seed": seed, "false_alarm": share, "times": people.times}
     findings = list[Finding]()

@@ -8,14 +8,12 @@ doubt it is the same event, because a second draw would tell more. The thread of
 from __future__ import annotations
 
 import itertools
-import re
 import socket
 import ssl
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -111,15 +109,12 @@ class Topics:
         if self.discovery is not None and any(_may_meet(self.raw, topic) for topic in self.discovery.topics):
             raise InputError("the raw topics could be those of discovery; tell them apart")
 
-    @cached_property
-    def _pattern(self) -> re.Pattern[str]:
-        before, after = map(re.escape, self.raw.split(USER))
-        return re.compile(f"{before}([^/$][^/]*){after}", re.DOTALL)
-
     def user_of(self, topic: str) -> str | None:
         """The user of a raw topic; None where it has none."""
-        found = self._pattern.fullmatch(topic)
-        return found[1] if found and len(found[1].encode()) <= MOST_NAME else None
+        before, after = self.raw.split(USER)
+        user = topic[len(before) : len(topic) - len(after)]
+        named = user and user[0] != "$" and "/" not in user and before + user + after == topic
+        return user if named and len(user.encode()) <= MOST_NAME else None
 
 
 def _may_meet(one: str, other: str) -> bool:

@@ -124,7 +124,7 @@ Gaps = Annotated[
 Json = Annotated[bool, switch("Print the result as JSON.")]
 USER_COLUMN = "Column that names the user, or several: a,b  [default: user]"
 VALUE_COLUMN = "Column of the value, or two: x,y  [default: value]"
-TIME_COLUMN = "Column that orders a user's events, or several: week,hour  [default: seq, time, timestamp, ts or date]"
+TIME_COLUMN = "Column that orders a user's events  [default: seq, time, timestamp, ts or date]"
 
 
 @dataclass(frozen=True)

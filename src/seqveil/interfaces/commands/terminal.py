@@ -258,12 +258,13 @@ def progress(label: str, unit: str = "rows") -> Iterator[Meter]:
     """Show how far the block is, from a thread of its own: a step that takes minutes leaves nobody in the dark."""
 
     def stepped(streams: int) -> None:
-        """Count a step; with 0 streams, code is compiled from here on."""
+        """Count a step; with 0 streams, code is being compiled."""
         meter.steps.append(streams)
-        if not streams:
+        if not streams and not compiling:
+            compiling.append(True)
             note("compiling, once; later runs find the code kept")
 
-    meter, over = Meter(label, unit), threading.Event()
+    meter, over, compiling = Meter(label, unit), threading.Event(), list[bool]()
     threading.Thread(target=meter.show, args=(over,), daemon=True).start()
     try:
         with heard(stepped):

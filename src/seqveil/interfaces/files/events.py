@@ -351,14 +351,14 @@ class EventColumns:
     ) -> pl.Series:
         """A column of values, null where `holes` lets them be missing or unreadable; `text`, whether all fields are."""
         self._refuse_odd(series)
-        empty, pairs = _empty(series), len(self.reading.value_columns) == 2
-        if missing is not None and series.dtype.is_float():
-            empty |= series.is_nan().fill_null(False)
+        kind, empty = "number" if len(self.reading.value_columns) == 2 else kind, _empty(series)
+        column = _read_as(kind, series, empty, text)
+        if column.dtype.is_float() and (missing is not None or holes == "none"):
+            empty |= column.is_nan().fill_null(False)
         if holes == "none" and empty.any():
-            ways = ("drop", "hold") if pairs or kind == "number" else ("drop", "hold", "symbol")
+            ways = ("drop", "hold") if kind == "number" else ("drop", "hold", "symbol")
             said = " or ".join(option("missing", way) for way in ways)
             self._refuse(empty, f"column {series.name!r} is empty; fit the model with {said}")
-        column = _read_as("number" if pairs else kind, series, empty, text)
         bad = column.is_null() | (~column.is_finite() if column.dtype.is_float() else False)
         if holes == "any":
             empty = bad
@@ -411,7 +411,8 @@ def _type_of(filled: pl.Series, kind: ValueType, text: bool) -> Any:
         return pl.String
     if not text:
         return pl.Float64 if filled.dtype.is_decimal() else None
-    if filled.str.contains(_PADDED).any() or not filled.str.contains(ordering.DECIMAL).all():
+    said = filled.filter(filled.str.to_lowercase() != "nan")
+    if filled.str.contains(_PADDED).any() or not said.str.contains(ordering.DECIMAL).all():
         return pl.String
     return pl.Int64 if filled.str.contains(_WHOLE).all() else pl.Float64
 

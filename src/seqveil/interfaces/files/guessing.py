@@ -161,7 +161,7 @@ def _timely(column: pl.Series) -> bool:
     """Whether a column can be read as times or numbers of an order."""
     if column.dtype != pl.String:
         return column.dtype.is_numeric() or column.dtype.is_temporal()
-    text = column.drop_nulls()
+    text = column.filter(column.str.to_lowercase() != "nan")  # which leaves nulls out
     return bool(text.len() and (text.str.contains(DECIMAL).all() or text_times(text).is_not_null().all()))
 
 

@@ -22,7 +22,7 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
 from seqveil.core.words import Line, Result, ResultTable, cell_text, count, moved, percent, plain
-from seqveil.engine.policy import Policy
+from seqveil.engine.policy import Policy, several_secrets
 from seqveil.engine.secrets import SecretTotal
 from seqveil.interfaces.files import writing
 from seqveil.interfaces.files.events import Progress, silent, symbol_events
@@ -160,7 +160,7 @@ def audit(
         delta: failure probability of the (ε, δ) total.
         html: also write a page for whoever answers for data protection.
     """
-    chain, asked = chain_of(model), [secrets] if isinstance(secrets, Secret) else list(secrets)
+    chain, asked = chain_of(model), several_secrets(secrets)
     found = received(released, chain, policy, meta)
     found = replace(found, clock=any(secret.follows_clock for secret in asked))
     taken, side = Audit(found.setting, asked, found.drift()), found.meta
