@@ -152,13 +152,15 @@ def _hear_compiling() -> None:
     """Say so whenever numba compiles something, rather than loads what it kept."""
     from numba.core import event
 
-    class Compiling(event.Listener):
-        def on_start(self, event: Any) -> None:
+    class _Compiling(event.Listener):
+        def on_start(self, _: Any) -> None:
+            """Nothing was kept of this function."""
             took_step(0)
 
-        def on_end(self, event: Any) -> None: ...
+        def on_end(self, _: Any) -> None:
+            """Nothing more to say."""
 
-    event.register("numba:compile", Compiling())  # type: ignore[no-untyped-call]
+    event.register("numba:compile", _Compiling())  # type: ignore[no-untyped-call]
 
 
 def _array_of_wholes(count: int) -> NDArray[np.int64]:

@@ -263,6 +263,7 @@ class SecretTracker:
             wide.append(part)
 
         def stacked(name: str) -> Any:
+            """One part of them all."""
             first, *others = (getattr(part, name) for part in wide)
             arrays = isinstance(first, np.ndarray)
             return np.concatenate([first, *others]) if arrays else first.and_then(*others, axis=0)

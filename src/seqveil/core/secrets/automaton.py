@@ -135,6 +135,7 @@ def recognised(patterns: Sequence[tuple[str, Mapping[str, ArrayLike]]], n: int) 
     column = {letter: k for k, letter in enumerate(dict.fromkeys(letters))}  # one for all symbols with the same names
 
     def step(state: Any, letter: tuple[frozenset[str], ...]) -> Any:
+        """What is left to match after one more letter."""
         nodes, begins = state
         return tuple(_after(node, own, begins) for node, own in zip(nodes, letter, strict=True)), False
 
