@@ -254,7 +254,7 @@ def test_a_total_that_may_fail_is_for_so_many_releases_and_no_more():
     account = session.account
     assert account.epsilon_spent == pytest.approx(100 * budget.epsilon)
     assert account.epsilon_spent > 5.0
-    assert "(5, 0.01)-SIP over 100 releases, by the worst case of all sound mechanisms" in account.sentence
+    assert "100 releases together are (5, 0.01)-SIP, by the worst case of all sound mechanisms" in account.sentence
     session.release(4)
     assert session.account.epsilon_spent == account.epsilon_spent
     assert session.account.leakage == account.leakage

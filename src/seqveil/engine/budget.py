@@ -213,13 +213,17 @@ class Budget:
     def composed(self) -> str:
         """The total that `delta` allows to fail, in words; empty without a delta.
 
-        >>> Budget(total=20.0, delta=1e-6, over=500).composed
-        '(20, 1e-06)-SIP over 500 releases, by the worst case of all sound mechanisms'
+        >>> print(Budget(total=20.0, delta=1e-6, over=500).composed)
+        500 releases together are (20, 1e-06)-SIP, by the worst case of all sound mechanisms: but for a probability of
+        1e-06 they move what is believed about the true sequence, not about every other, by at most a factor e^20
         """
         if self.delta is None:
             return ""
-        total = f"({self.total:g}, {self.delta:g})-SIP"
-        return f"{total} over {self.over} releases, by the worst case of all sound mechanisms"
+        return (
+            f"{self.over} releases together are ({self.total:g}, {self.delta:g})-SIP, by the worst case of all sound "
+            f"mechanisms: but for a probability of {self.delta:g} they move what is believed about the true sequence, "
+            f"not about every other, by at most a factor e^{self.total:g}"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The budget as a policy file has it, without what is left at its default.

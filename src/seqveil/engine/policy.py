@@ -96,6 +96,11 @@ class Terms:
         return NO_BOUND if self.unbounded else ""
 
     @property
+    def exact(self) -> bool:
+        """Whether the account of the whole sequence is exact; for batches, and kernels that remember, it is a bound."""
+        return not (self.in_batches or self.remembered)
+
+    @property
     def lasts(self) -> str:
         """Says where the promises of secrets end, and with them the releases of a stream; empty where they never do."""
         if self.trackers is None or self.trackers.limit is None:
@@ -281,7 +286,8 @@ class Policy:
             total = min(secret.total for secret in self.secrets)
             kept.append(side_knowledge(total if self.side_information is None else self.side_information))
         if self.observers:
-            kept.append(f"the same holds for an observer who believes one of {len(self.observers)} other models")
+            others = "the other model" if len(self.observers) == 1 else f"one of {len(self.observers)} other models"
+            kept.append(f"the same holds for an observer who believes {others}, but not for one who is unsure which")
         if self.withhold:
             kept.append("a release is the truth or nothing")
         if not self.found.sound:
@@ -307,11 +313,14 @@ class Policy:
         if budget.exact_total is not None:
             found.append(f"all {many} of a stream together by at most a factor e^{budget.exact_total:g}")
         if budget.composed:
-            found.append(f"together they are {budget.composed}")
+            found.append(budget.composed)
         if budget.per_window is not None:
             counted = f"{budget.releases} {many if in_batches else 'events'} in a row, whether released or not,"
             unit = counted if budget.releases else f"{budget.seconds:g} seconds"
-            found.append(f"those in any {unit} by at most a factor e^{budget.per_window:g}")
+            which = (
+                f"the blocks, each as a whole, that reach into any {unit}" if self.block > 1 else f"those in any {unit}"
+            )
+            found.append(f"{which} by at most a factor e^{budget.per_window:g}")
         if budget.ldp_total is not None:
             found.append(f"without trust in any model, all {many} of a stream together are {budget.ldp_total:g}-LDP")
         return found

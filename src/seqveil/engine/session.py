@@ -23,11 +23,11 @@ from seqveil.engine.store import Account, UserRow
 
 
 class Session:
-    """Releases one stream symbol by symbol, and keeps the exact account of what that disclosed.
+    """Releases one stream symbol by symbol, and keeps the account of what that disclosed.
 
     *Guarantee*: with a sound mechanism each release moves an observer's belief about the whole sequence by a factor in
-    [e^-ε, e^ε], where the observer knows the model and all releases; without trusting the model, T releases are
-    2Tε-LDP. `leakage` is the exact figure for the stream as realised and never passes the budget. Threads may share a
+    [e^-ε, e^ε], where the observer knows the model and all releases; without trusting the model, T releases (batches,
+    blocks) at ε are 2Tε-LDP. `leakage` is about the stream as realised and never passes the budget. Threads may share a
     session: one release is made at a time, and each is charged. A seeded one is for research, and marked not private.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
@@ -73,7 +73,7 @@ class Session:
 
     @property
     def leakage(self) -> float:
-        """Leakage (SIL) of the releases so far, both sides; for batches, and secrets beside an ε, an upper bound."""
+        """Leakage of the releases so far, both sides; for batches, and kernels that remember, an upper bound."""
         with self._lock:
             return float(self._state.account.worst[0])
 

@@ -169,7 +169,7 @@ class Account:
     @property
     def sentences(self) -> tuple[str, ...]:
         """The same in words."""
-        return (*self.risk.sentences, *([f"all releases together are {self.composed}"] if self.composed else []))
+        return (*self.risk.sentences, *([self.composed] if self.composed else []))
 
     @property
     def sentence(self) -> str:
