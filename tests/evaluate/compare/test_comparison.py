@@ -43,7 +43,7 @@ def test_everyone_promises_and_keeps_what_it_says():
     assert rows["crr"].status == "unsound"
     assert rows["randomized_response at 2ε"].claimed == rows["tree, 2 at a time"].claimed == 1.0
     promises = {"optimal": 6.0, "randomized_response": 3.0, "optimal, total ε": 1.0, "guarded": 0.5, "crr": None}
-    promises |= {"suppression of the named symbols": None, "utility_optimised": None, "tree, 2 at a time": 6.0}
+    promises |= {"suppression of the named symbols": None, "tree, 2 at a time": 6.0}
     assert {label: rows[label].secrets[0].promised for label in promises} == promises
     assert rows["tree, 2 at a time"].secrets[0].log_odds_worst is None  # batches have no account
     assert (rows["guarded"].status, rows["guarded"].epsilon) == ("sound", None)
