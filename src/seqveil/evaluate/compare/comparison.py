@@ -23,7 +23,7 @@ from seqveil.interfaces.trials import read_people
 LEGEND: tuple[Line, ...] = (
     ("error", "mean over events of the release as it is, ± 95 % by person"),
     ("filtered", "after the receiver's online decoder, the best guess of anyone who knows the model; ★ least of those "
-                 "that keep their promise, ☆ of those that do not wait for a batch"),
+                 "that keep their promise"),
     ("smoothed", "decoded with the whole stream"),
     ("worst", "logs of the largest and least lift of any release, batch or block, and of any whole stream; ✗ above "
               "what it claims. A block of w claims w·ε for its events together, and one of them may take all of it"),
@@ -53,7 +53,6 @@ class Comparison(Result):
     events: int
     distortion: str
     seed: int
-    private: bool = False
 
     def lines(self) -> list[Line]:
         """What was compared, what the columns say, and what the paper calls the mechanisms."""
@@ -70,21 +69,18 @@ class Comparison(Result):
 
     def tables(self) -> list[ResultTable]:
         """One table: a row for each way and ε, limits last."""
-        made = sorted((row for row in self.rows if row.status != "skipped"), key=lambda row: row.limit)
-        marks = self.marks()
-        cells = [self._cells(row, marks.get(id(row), "")) for row in made]
+        made = sorted((row for row in self.rows if row.status != "skipped"), key=lambda row: row.status == "limit")
+        best = self.best()
+        cells = [self._cells(row, "★ " * (row in best)) for row in made]
         return [ResultTable("", tuple(cells[0]), [tuple(each.values()) for each in cells])] if cells else []
 
-    def marks(self) -> dict[int, str]:
-        """The rows of least filtered error that keep what they promise, by id: of all at an ε, and of the prompt."""
-        found: dict[int, str] = {}
-        for epsilon in dict.fromkeys(row.epsilon for row in self.rows):
-            field = [row for row in self.rows if row.epsilon == epsilon and row.status == "sound" and not row.limit]
-            field = [row for row in field if row.filtered is not None and " at 2ε" not in row.label]
-            for some, mark in (([row for row in field if not row.waits], "☆"), (field, "★")):
-                if some:
-                    found[id(min(some, key=lambda row: row.filtered or 0.0))] = mark
-        return found
+    def best(self) -> list[ComparisonRow]:
+        """Of each ε the row of least filtered error that keeps what it promises."""
+        found: dict[float | None, ComparisonRow] = {}
+        for row in sorted(self.rows, key=lambda row: row.filtered or 0.0):
+            if row.status == "sound" and " at 2ε" not in row.label:
+                found.setdefault(row.epsilon, row)
+        return list(found.values())
 
     @property
     def _secrets(self) -> tuple[SecretFigures, ...]:
@@ -97,7 +93,7 @@ class Comparison(Result):
     def _cells(self, row: ComparisonRow, mark: str) -> dict[str, str]:
         """The cells of a row by the headings of their columns."""
         cells = {
-            "mechanism": f"{mark}{' ' * bool(mark)}{'limit: ' * row.limit}{row.label}",
+            "mechanism": f"{mark}{'limit: ' * (row.status == 'limit')}{row.label}",
             "ε an event": "" if row.epsilon is None else f"{row.epsilon:g}",
             "error": _error_cell(row.error, row.error_half),
             "filtered": _error_cell(row.filtered, row.filtered_half),

@@ -107,7 +107,7 @@ class Way:
     """A mechanism, and how it spends ε an event: `factor`·ε, in batches or blocks of so many events with as many times.
 
     `side_information` is that of a policy for `guarded`: how much memory of the raw stream may reveal to somebody who
-    knows an event. `limit`: shown to mark the field, not to win.
+    knows an event.
 
     >>> Way("tree", batch=5).label, Way("blocks", block=20).label, Way("randomized_response", factor=2).label
     ('tree, 5 at a time', 'blocks of 20', 'randomized_response at 2ε')
@@ -118,7 +118,6 @@ class Way:
     batch: int = 1
     block: int = 1
     side_information: float | None = None
-    limit: bool = False
 
     @property
     def label(self) -> str:
@@ -209,4 +208,4 @@ def _named(name: str, batches: Sequence[int], blocks: Sequence[int]) -> Iterator
         yield from (Way(name, block=size) for size in blocks if size > 1)
     else:
         factors = (1.0, 2.0) if name in DOUBLED else (1.0,)
-        yield from (Way(name, factor=factor, limit=name in LIMITS) for factor in factors)
+        yield from (Way(name, factor=factor) for factor in factors)
