@@ -114,18 +114,6 @@ def by_odds(log_odds: float, measured: bool = False) -> str:
     return ", ".join(said)
 
 
-def guess_means(ratio: float | None) -> str:
-    """What the best guess of an attack means, from how much likelier it is where it is right; empty if that is unknown.
-
-    >>> guess_means(1.5)
-    'of those whom its best guess singled out, a suspicion of 10 % that it is right became 14 %'
-    """
-    if ratio is None or not 0 < ratio < math.inf:
-        return ""
-    became = percent(moved(0.10, math.log(ratio)))
-    return f"of those whom its best guess singled out, a suspicion of 10 % that it is right became {became}"
-
-
 def made_public(secrets: Iterable[Secret], on_map: bool = False) -> str:
     """Says that a zone is public, as all that is declared is, and its unit; empty where there is none."""
     zones = [part for secret in secrets for part in (secret, *secret.parts) if part.kind == "zone"]
