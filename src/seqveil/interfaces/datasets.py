@@ -2,15 +2,15 @@
 
 >>> KINDS
 ('clicks', 'gaze', 'power')
->>> synthetic("clicks", users=3, length=5, seed=1)
-Generated(3 people, 5 events each, 17 symbols)
+>>> synthetic("clicks", users=3, length=5, seed=1).codes.shape
+(3, 5)
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ DAY = 96  # quarters of an hour
 class Generated:
     """Streams of codes of one length, a row for each person, with all that a release of them needs."""
 
-    codes: Codes
+    codes: Codes = field(repr=False)
     alphabet: Symbols
     distortion: Distortion
 
@@ -45,10 +45,6 @@ class Generated:
         """A chain of order 1 fitted to the streams of some people, all by default."""
         chosen = self.codes if people is None else self.codes[list(people)]
         return fit_codes(np.repeat(np.arange(len(chosen)), chosen.shape[1]), chosen.ravel(), self.alphabet)
-
-    def __repr__(self) -> str:
-        people, events = self.codes.shape
-        return f"Generated({people} people, {events} events each, {self.alphabet.n} symbols)"
 
 
 def synthetic(kind: str, users: int, length: int, seed: int = 0, **options: Any) -> Generated:

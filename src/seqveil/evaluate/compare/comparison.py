@@ -99,14 +99,14 @@ class Comparison(Result):
             "filtered": _error_cell(row.filtered, row.filtered_half),
             "smoothed": _error_cell(row.smoothed, row.smoothed_half),
             "worst release": _sides(row.lift_most, row.lift_least) + " ✗" * (row.status == "unsound"),
-            "claims": log_cell(row.claimed),
-            "LDP": log_cell(row.ldp),
+            "claims": _log_cell(row.claimed),
+            "LDP": _log_cell(row.ldp),
             "worst stream": _sides(row.leakage_most, row.leakage_least),
-            "µs": log_cell(row.micros),
+            "µs": _log_cell(row.micros),
         }
         for k in range(len(self._secrets)):
             number, one = f" {k + 1}" if len(self._secrets) > 1 else "", row.secrets[k] if row.secrets else None
-            cells[f"promises{number}"] = "" if one is None else log_cell(one.promised) or "nothing"
+            cells[f"promises{number}"] = "" if one is None else _log_cell(one.promised) or "nothing"
             cells[f"disclosed{number}"] = "" if one is None else _disclosed_cell(one)
             if self._attacked:
                 cells[f"attack{number}"] = "" if one is None else _attack_cell(one)
@@ -189,28 +189,22 @@ def _error_cell(value: float | None, half: float | None) -> str:
     return "±".join(f"{part:.3f}" if part < 10 else f"{part:.3g}" for part in (value, half) if part is not None)
 
 
-def log_cell(value: float | None) -> str:
-    """A log in three figures; below a thousandth it is no leak worth a digit.
-
-    >>> [log_cell(value) for value in (12.345, 1e-7, math.inf, None)]
-    ['12.3', '0', 'no bound', '']
-    """
-    if value is None or not math.isfinite(value):
-        return cell_text(value)
-    return cell_text(float(f"{value:.3g}") if abs(value) >= 1e-3 else 0.0)
+def _log_cell(value: float | None) -> str:
+    """A log in three figures; below a thousandth it is no leak worth a digit."""
+    return cell_text(value) if value is None or math.isinf(value) else f"{round(value, 3) + 0.0:.3g}"
 
 
 def _sides(most: float | None, least: float | None) -> str:
-    return "" if most is None or least is None else f"+{log_cell(most)}/-{log_cell(abs(least))}"
+    return "" if most is None or least is None else f"+{_log_cell(most)}/-{_log_cell(abs(least))}"
 
 
 def _disclosed_cell(one: SecretFigures) -> str:
     """The most that was disclosed about a secret."""
-    return "no account" if one.log_odds_worst is None else log_cell(one.log_odds_worst) + " ✗" * (not one.kept)
+    return "no account" if one.log_odds_worst is None else _log_cell(one.log_odds_worst) + " ✗" * (not one.kept)
 
 
 def _attack_cell(one: SecretFigures) -> str:
     if one.attack is None:
         return ""
-    low, seen = f"≥ {log_cell(one.attack.epsilon_at_least)}", one.attack.epsilon_estimate
-    return f"{one.attack.verdict}: {low if seen is None else f'{log_cell(seen)} ({low})'}"
+    low, seen = f"≥ {_log_cell(one.attack.epsilon_at_least)}", one.attack.epsilon_estimate
+    return f"{one.attack.verdict}: {low if seen is None else f'{_log_cell(seen)} ({low})'}"
