@@ -37,10 +37,6 @@ class Generated:
     alphabet: Symbols
     distortion: Distortion
 
-    def arrays(self) -> list[Codes]:
-        """The streams, one of each person."""
-        return list(self.codes)
-
     def model(self, people: Iterable[int] | None = None) -> MarkovModel:
         """A chain of order 1 fitted to the streams of some people, all by default."""
         chosen = self.codes if people is None else self.codes[list(people)]

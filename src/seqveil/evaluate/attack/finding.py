@@ -91,11 +91,6 @@ class Findings(Result):
         """The finding to heed first: broken before not decided before not refuted, then the largest lower bound."""
         return min(self.attacks, key=lambda one: (_WORST_FIRST.index(one.verdict), -one.epsilon_at_least))
 
-    @property
-    def broken(self) -> bool:
-        """Whether a promise is broken."""
-        return self.worst.verdict == "broken"
-
     def lines(self) -> list[Line]:
         """What was found, line by line."""
         said = []
