@@ -12,6 +12,7 @@ import seqveil as sv
 from attacks import NAMES, SECRET, TABLE, people
 from seqveil.core.alphabet import UNKNOWN, Alphabet
 from seqveil.core.errors import InputError
+from seqveil.core.model import Reading
 from seqveil.evaluate.attack.files import AttackedPeople, attack, read_people
 
 MODEL = sv.MarkovModel([0.5, 0.4, 0.1], TABLE, alphabet=NAMES)
@@ -78,7 +79,7 @@ def test_bad_input_gets_one_line(tmp_path):
 
 def test_frequent_values_are_found_beside_values_outside_the_alphabet():
     streams = [np.array([0, 1, UNKNOWN]), np.array([1, 1])]
-    few = AttackedPeople(Alphabet(["a", "b", "c"]), streams, streams, None, None)
+    few = AttackedPeople(Alphabet(["a", "b", "c"]), Reading(), streams, streams, None, None)
     assert [secret.values for secret in few.events()] == [("b",), ("a",)]
 
 

@@ -26,7 +26,7 @@ from seqveil.interfaces.files.fit import ColumnWords, answers_of
 from seqveil.interfaces.files.receive import evidence_of
 from seqveil.interfaces.files.received import paired, received
 from seqveil.interfaces.files.table import FilePath, as_polars, chain_of
-from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT, Meta, ReleasedRows
+from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT, ReleasedRows
 
 SYMBOLS = 5  # the most frequent ones, of which single events are attacked where no secret is named
 
@@ -63,11 +63,9 @@ def attack(
     if isinstance(released, ReleasedRows):
         released, meta = released.frame, released.meta if meta is None else meta
     rows, raw = as_polars(released), as_polars(truth)
-    found = writing.load_meta(rows, meta)
     chain = None if model is None else chain_of(model)
-    names = _reading(found, chain).but(**columns)
-    believers = _believers(rows, chain, with_model or {}, found, names)
-    people = read_people(rows, raw, chain, found, names)
+    people = read_people(rows, raw, chain, meta, **columns)
+    believers = _believers(rows, chain, with_model or {}, meta, people.reading)
     wanted = [secrets] if isinstance(secrets, Secret) else list(secrets)
     chosen = wanted or people.secrets or people.events()
     share = false_alarm / len(chosen)
@@ -76,7 +74,7 @@ def attack(
     for secret in chosen:
         promised = people.promised(secret) if epsilon is None else epsilon
         if secret.kind == "trait":
-            answers, size = _answers(rows, raw, names, secret.text), people.alphabet.n
+            answers, size = _answers(rows, raw, people.reading, secret.text), people.alphabet.n
             found_out = attack_trait(people.releases, answers, size, promised, about=about(secret), **plan)
         else:
             skipped = people.before_window(secret) if secret.follows_clock else None
@@ -91,6 +89,7 @@ class AttackedPeople:
     """What was released at each event of each person, and the truth; what each stream was promised to cost."""
 
     alphabet: Symbols
+    reading: Reading  # of both files
     releases: list[Ints]
     truth: list[Ints]
     times: list[Floats] | None  # of each event, in seconds; None where the files have none
@@ -120,23 +119,20 @@ class AttackedPeople:
         return -slots.place(first) % (secret.length(slots) or 1)
 
 
-def _reading(meta: Meta | None, model: MarkovModel | None) -> Reading:
-    """The columns of both files: those of the side file, or of the file that the model was fitted to."""
-    if meta is not None:
-        return writing.stored_reading(meta)
-    return (model.reading if model is not None else None) or Reading()
-
-
 def read_people(
     released: Rows,
     truth: Rows,
     model: MarkovModel | None = None,
     meta: FilePath | Mapping[str, Any] | None = None,
-    names: Reading | None = None,
+    **columns: Unpack[ColumnWords],
 ) -> AttackedPeople:
-    """Both files, person by person and event by event; `meta` is the side file, or what stands in it."""
+    """Both files, person by person and event by event; `meta` is the side file, or what stands in it.
+
+    Columns are called as in the side file, or in the file that the model was fitted to, unless `columns` say otherwise.
+    """
     found = writing.load_meta(released, meta)
-    said, reading = found or {}, names or _reading(found, model)
+    said, known = found or {}, Reading() if model is None else model.reading or Reading()
+    reading = (known if found is None else writing.stored_reading(found)).but(**columns)
     if model is not None and found is not None and found.get("model") != model.fingerprint:
         raise ModelError(OTHER_MODEL)
     alphabet = from_json(said["alphabet"]) if "alphabet" in said else None if model is None else model.alphabet
@@ -149,7 +145,7 @@ def read_people(
     both = paired(out, raw, raw.codes(alphabet.tracked()), int(promised.get("batch", 1)))
     secrets = tuple(from_dict(one) for one in promised.get("secret") or ())
     codes, total = out.codes(alphabet.with_policy("hide")), _total(out, promised.get("budget") or {})
-    return AttackedPeople(alphabet, both.aligned(codes), both.truth, both.times, total, secrets)
+    return AttackedPeople(alphabet, reading, both.aligned(codes), both.truth, both.times, total, secrets)
 
 
 def _answers(released: Rows, truth: Rows, reading: Reading, name: str) -> list[str | None]:
@@ -164,7 +160,7 @@ def _answers(released: Rows, truth: Rows, reading: Reading, name: str) -> list[s
 
 
 def _believers(
-    released: Rows, model: MarkovModel | None, others: Mapping[str, Any], meta: Meta | None, reading: Reading
+    released: Rows, model: MarkovModel | None, others: Mapping[str, Any], meta: Any, reading: Reading
 ) -> dict[str, Believer]:
     """Bayes attackers with these models; people in the order of the file."""
     if not others:
