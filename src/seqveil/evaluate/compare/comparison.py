@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -191,7 +190,7 @@ def _error_cell(value: float | None, half: float | None) -> str:
 
 def _log_cell(value: float | None) -> str:
     """A log in three figures; below a thousandth it is no leak worth a digit."""
-    return cell_text(value) if value is None or math.isinf(value) else f"{round(value, 3) + 0.0:.3g}"
+    return cell_text(None if value is None else float(f"{round(value, 3):.3g}"))
 
 
 def _sides(most: float | None, least: float | None) -> str:
