@@ -25,7 +25,7 @@ from seqveil.core.randomness import SeededRandomness
 from seqveil.engine import blocks
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import State
-from seqveil.interfaces.trials import release
+from seqveil.interfaces.trials import mean_cost, release
 from tests.reference.blocks import every_path, online_optimum
 
 USERS, CLICKS = 1_000, 20
@@ -160,7 +160,7 @@ def in_blocks(setting: Any, truth: Ints, seed: int = 7, costs: Distortion | None
 def tree(model: MarkovModel, truth: Ints, total: float, size: int, users: int = 300) -> float:
     """Wrong symbols of batches, which wait."""
     setting = Policy(epsilon=total * size / truth.shape[1], batch=size, mechanism="tree").on(model)
-    return release(setting, truth[:users], 7).error
+    return mean_cost(release(setting, truth[:users], 7).costs)[0]
 
 
 def speed(model: MarkovModel, truth: Ints) -> list[Row]:
@@ -189,7 +189,9 @@ def gaze(folder: Path) -> list[Row]:
     model, truth = _gaze(folder)
     costs, epsilon = resolve("euclidean", model.alphabet), PER_SECOND / FRAMES
     print(f"gaze: {model}; {len(truth)} streams of {SAMPLES} samples, ε = {PER_SECOND:g} a second; cells off")
-    single = release(Policy(epsilon=epsilon, mechanism="tree", distortion=costs).on(model), truth, 7).error
+    single = mean_cost(release(Policy(epsilon=epsilon, mechanism="tree", distortion=costs).on(model), truth, 7).costs)[
+        0
+    ]
     rows: list[Row] = [{"gaze": "one by one", "distance": single}]
     print(f"  tree, one by one: {single:.2f}", flush=True)
     begun = time.perf_counter()

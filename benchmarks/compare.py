@@ -6,7 +6,7 @@ bold: least of the sound ones at an ε, of all and of those that do not wait for
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,13 +67,15 @@ def compared(field: Field, data: Path | None) -> Comparison:
 
 def table(found: Comparison) -> str:
     """A line for each way, a column for each ε, and how much of its claim the worst release reached."""
-    marks, labels = found.marks(), list(dict.fromkeys(row.label for row in sorted(found.rows, key=lambda r: r.limit)))
+    prompt = replace(found, rows=tuple(row for row in found.rows if " at a time" not in row.label))
+    best = [*found.best(), *prompt.best()]
+    labels = list(dict.fromkeys(row.label for row in sorted(found.rows, key=lambda row: row.status == "limit")))
     lines = [["mechanism", *(f"ε = {bound:g}" for bound in EPSILONS), "worst release / claim"]]
     for label in labels:
         rows = {row.epsilon: row for row in found.rows if row.label == label}
         if any(row.filtered is not None for row in rows.values()):
-            limit = "*limit:* " * any(row.limit for row in rows.values())
-            cells = [cell(rows.get(bound), id(rows.get(bound)) in marks) for bound in EPSILONS]
+            limit = "*limit:* " * any(row.status == "limit" for row in rows.values())
+            cells = [cell(rows.get(bound), rows.get(bound) in best) for bound in EPSILONS]
             lines.append([limit + label, *cells, claim(list(rows.values()))])
     above, *rest = ("| " + " | ".join(cells) + " |" for cells in lines)
     return "\n".join([above, "|" + "---|" * len(lines[0]), *rest])

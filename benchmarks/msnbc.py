@@ -80,7 +80,7 @@ def run(data: Path | None) -> list[dict[str, object]]:
 def in_batches(model: MarkovModel, truth: np.ndarray, size: int) -> dict[str, object]:
     """The same budget, spent `size` clicks at a time by the tree."""
     setting = Policy(epsilon=EPSILON * size, batch=size, mechanism="tree").on(model)
-    made = release(setting, truth, 7, smooth=True)
+    made = release(setting, truth, 7, decoded=True)
     wrong = [mean_cost(costs)[0] for costs in (made.costs, made.filtered, made.smoothed)]
     shown = "".join(f"{w:>10.3f}" for w in wrong)
     print(f"  {f'tree, {size} at a time':<22}{EPSILON:>4g}{'':>7}{shown}{made.leakage:>15.2f}", flush=True)

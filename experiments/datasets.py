@@ -23,11 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.generated import Dataset as Dataset
+from experiments.generated import check_options
 from experiments.generated import synthetic as synthetic
 from seqveil.core.alphabet import Alphabet, Bins, Grid
 from seqveil.core.distortion import absolute, euclidean, hamming
 from seqveil.core.errors import DataError, InputError
-from seqveil.interfaces.datasets import check_options
 
 if TYPE_CHECKING:
     import polars as pl

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -101,12 +102,26 @@ def synthetic(kind: str, users: int, length: int, seed: int = 0, **options: Any)
 
     Options: `n` items (5,000, of sets 2,000), `side` of the grid of places (40).
     """
-    if kind in OWN:
-        made = datasets.generate(kind, OWN[kind], users, length, seed, options)
-    else:
-        made = datasets.synthetic(kind, users, length, seed, **options)
+    if kind not in KINDS:
+        raise InputError(f"expected a kind of stream among {', '.join(KINDS)}, got {kind!r}")
+    maker = OWN.get(kind) or getattr(datasets, kind)
+    check_options(kind, maker, options)
+    made = (
+        maker(users, length, seed, **options)
+        if kind in OWN
+        else datasets.synthetic(kind, users, length, seed, **options)
+    )
     found = Dataset.of_rows(made.codes, made.alphabet, made.distortion)
-    return replace(found, name=made.name, about=made.about)
+    return replace(found, name=f"synthetic {kind}", about=(inspect.getdoc(maker) or "").partition("\n")[0])
+
+
+def check_options(name: str, maker: Callable[..., Any], options: dict[str, Any]) -> None:
+    """Refuse options that a maker of streams does not have."""
+    known = [key for key, p in inspect.signature(maker).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    strange = next((key for key in options if key not in known), None)
+    if strange is not None:
+        has = f"its options are {', '.join(known)}" if known else "it has none"
+        raise InputError(f"{name} has no option {strange!r}; {has}")
 
 
 def items(users: int, length: int, seed: int, *, n: int = 5_000) -> Generated:

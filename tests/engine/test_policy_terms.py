@@ -23,7 +23,7 @@ from seqveil.engine.policy import Terms, saved_terms
 from seqveil.engine.secrets import totals
 from seqveil.engine.stream import State
 from seqveil.engine.streams import CodeStreams
-from seqveil.evaluate.baselines.declared import utility_optimised
+from seqveil.evaluate.baselines.declared import suppression
 
 ever = secrets.ever
 PAIR = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
@@ -150,8 +150,8 @@ def test_another_mechanism_beside_secrets_is_refused(name):
 
 
 def test_a_mechanism_of_ones_own_and_a_saved_setting_are_refused_too():
-    with pytest.raises(InputError, match='"utility_optimised" keeps no declared secrets'):
-        sv.Policy(epsilon=1.0, secrets=SECRET, mechanism=utility_optimised(MODEL.alphabet, SECRET)).on(MODEL)
+    with pytest.raises(InputError, match='"suppression" keeps no declared secrets'):
+        sv.Policy(epsilon=1.0, secrets=SECRET, mechanism=suppression(MODEL.alphabet, [SECRET])).on(MODEL)
     saved = sv.Policy(secrets=SECRET).on(MODEL).to_dict() | {"mechanism": "optimal", "epsilon": 1.0}
     with pytest.raises(InputError, match="keeps no declared secrets"):
         saved_terms(saved, MODEL)

@@ -39,12 +39,6 @@ def test_a_stream_is_drawn_as_given(drawn, tmp_path):
     assert (tmp_path / "s.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_lengths_that_differ_are_refused(drawn):
-    raw, released, distributions, leakage, composed = drawn
-    with pytest.raises(InputError, match="expected leakage for each of 12 releases"):
-        plots.stream(raw, released, distributions, leakage[:-1], composed, ["a"] * SYMBOLS)
-
-
 @pytest.mark.slow
 def test_the_pictures_of_the_docs_can_be_drawn(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "scripts"))

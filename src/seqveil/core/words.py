@@ -103,27 +103,15 @@ def percent_up(share: float, to_whole: Callable[[float], int] = math.ceil) -> st
 def by_odds(log_odds: float, measured: bool = False) -> str:
     """What becomes of suspicions whose odds move by at most e^log_odds, or moved by that where it was measured.
 
-    By releases of leakage L on either side the odds of anything in a stream move by e^2L.
+    Where every lift lies between e^-a and e^b the odds of anything in a stream move by at most e^(a+b).
     """
     low, *higher = SUSPICIONS
     if moved(low, log_odds) > 0.9995:
         return f"even a suspicion of {percent(low)} may {'have ' * measured}become certainty"
-    verb, most = ("became", "") if measured else ("becomes", "at most ")
-    said = [f"a suspicion of {percent(low)} {verb} {most}{percent_up(moved(low, log_odds))}"]
-    said += [f"one of {percent(each)} {most}{percent_up(moved(each, log_odds))}" for each in higher]
+    verb = "became" if measured else "becomes"
+    said = [f"a suspicion of {percent(low)} {verb} at most {percent_up(moved(low, log_odds))}"]
+    said += [f"one of {percent(each)} at most {percent_up(moved(each, log_odds))}" for each in higher]
     return ", ".join(said)
-
-
-def guess_means(ratio: float | None) -> str:
-    """What the best guess of an attack means, from how much likelier it is where it is right; empty if that is unknown.
-
-    >>> guess_means(1.5)
-    'of those whom its best guess singled out, a suspicion of 10 % that it is right became 14 %'
-    """
-    if ratio is None or not 0 < ratio < math.inf:
-        return ""
-    became = percent(moved(0.10, math.log(ratio)))
-    return f"of those whom its best guess singled out, a suspicion of 10 % that it is right became {became}"
 
 
 def made_public(secrets: Iterable[Secret], on_map: bool = False) -> str:
@@ -136,10 +124,11 @@ def made_public(secrets: Iterable[Secret], on_map: bool = False) -> str:
 def side_knowledge(c: float) -> str:
     """What the release of an event adds for somebody who knows that event already, at this side information.
 
-    >>> "moves the odds of a secret by at most a factor e^0.5 = 1.65;" in side_knowledge(0.5)
+    >>> "given the earlier releases, by at most a factor e^0.5 = 1.65;" in side_knowledge(0.5)
     True
     """
-    own = f"moves the odds of a secret by at most a factor e^{c:g} = {math.exp(min(c, 700.0)):.3g}"
+    most = f"by at most a factor e^{c:g} = {math.exp(min(c, 700.0)):.3g}"
+    own = f"moves the odds of a secret, given the earlier releases, {most}"
     own = "adds nothing about a secret" if c == 0.0 else "may reveal a secret" if math.isinf(c) else own
     rest = "what the other releases reveal to somebody who knows a true event is not bounded"
     return f"for somebody who already knows a true event, its own release {own}; {rest}"

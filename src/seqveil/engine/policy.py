@@ -317,10 +317,8 @@ class Policy:
         if budget.per_window is not None:
             counted = f"{budget.releases} {many if in_batches else 'events'} in a row, whether released or not,"
             unit = counted if budget.releases else f"{budget.seconds:g} seconds"
-            which = (
-                f"the blocks, each as a whole, that reach into any {unit}" if self.block > 1 else f"those in any {unit}"
-            )
-            found.append(f"{which} by at most a factor e^{budget.per_window:g}")
+            which = "the blocks, each as a whole, that reach into" if self.block > 1 else "those in"
+            found.append(f"{which} any {unit} by at most a factor e^{budget.per_window:g}")
         if budget.ldp_total is not None:
             found.append(f"without trust in any model, all {many} of a stream together are {budget.ldp_total:g}-LDP")
         return found

@@ -2,16 +2,15 @@
 
 >>> KINDS
 ('clicks', 'gaze', 'power')
->>> synthetic("clicks", users=3, length=5, seed=1)
-Generated(synthetic clicks, 3 people, 5 events each, 17 symbols)
+>>> synthetic("clicks", users=3, length=5, seed=1).codes.shape
+(3, 5)
 """
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,29 +31,16 @@ DAY = 96  # quarters of an hour
 
 @dataclass(frozen=True, eq=False)
 class Generated:
-    """Streams of codes of one length, a row for each person, with all that a release of them needs.
+    """Streams of codes of one length, a row for each person, with all that a release of them needs."""
 
-    `about` says in a sentence what they are.
-    """
-
-    codes: Codes
+    codes: Codes = field(repr=False)
     alphabet: Symbols
     distortion: Distortion
-    name: str = ""
-    about: str = ""
-
-    def arrays(self) -> list[Codes]:
-        """The streams, one of each person."""
-        return list(self.codes)
 
     def model(self, people: Iterable[int] | None = None) -> MarkovModel:
         """A chain of order 1 fitted to the streams of some people, all by default."""
         chosen = self.codes if people is None else self.codes[list(people)]
         return fit_codes(np.repeat(np.arange(len(chosen)), chosen.shape[1]), chosen.ravel(), self.alphabet)
-
-    def __repr__(self) -> str:
-        people, events = self.codes.shape
-        return f"Generated({self.name}, {people} people, {events} events each, {self.alphabet.n} symbols)"
 
 
 def synthetic(kind: str, users: int, length: int, seed: int = 0, **options: Any) -> Generated:
@@ -64,27 +50,10 @@ def synthetic(kind: str, users: int, length: int, seed: int = 0, **options: Any)
     """
     if kind not in KINDS:
         raise InputError(f"expected a kind of stream among {', '.join(KINDS)}, got {kind!r}")
-    return generate(kind, globals()[kind], users, length, seed, options)
-
-
-def generate(
-    kind: str, maker: Callable[..., Generated], users: int, length: int, seed: int, options: dict[str, Any]
-) -> Generated:
-    """What a maker of streams makes, by its name, with the first line of its docstring."""
     if users < 1 or length < 1:
         raise InputError(f"users and length must be >= 1; got {users} and {length}")
-    check_options(kind, maker, options)
-    about = (inspect.getdoc(maker) or "").partition("\n")[0]
-    return replace(maker(users, length, seed, **options), name=f"synthetic {kind}", about=about)
-
-
-def check_options(name: str, maker: Callable[..., Any], options: dict[str, Any]) -> None:
-    """Refuse options that a maker of streams does not have."""
-    known = [key for key, p in inspect.signature(maker).parameters.items() if p.kind is p.KEYWORD_ONLY]
-    strange = next((key for key in options if key not in known), None)
-    if strange is not None:
-        has = f"its options are {', '.join(known)}" if known else "it has none"
-        raise InputError(f"{name} has no option {strange!r}; {has}")
+    made: Generated = globals()[kind](users, length, seed, **options)
+    return made
 
 
 def clicks(users: int, length: int, seed: int) -> Generated:

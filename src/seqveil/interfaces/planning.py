@@ -31,7 +31,7 @@ from seqveil.core.words import Line, Result, ResultTable, Risk
 from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.engine.stream import Terms
-from seqveil.interfaces.trials import release
+from seqveil.interfaces.trials import mean_cost, release
 
 # who sees what is released: a suspicion, and what it may become at most where nobody says so
 SEEN_BY = {"public": (0.10, 0.15), "partner": (0.10, 0.25), "team": (0.10, 0.40)}
@@ -121,16 +121,13 @@ def _down(value: float, figures: int) -> float:
 class PlanRow:
     """One policy and what it cost the people of the trial.
 
-    `total` is what a whole stream may reveal, or each secret; the rest are figures of a `Trial`. `with_secret` and
-    `without_secret` are the errors in windows of people who have a declared secret and of those who do not (None where
-    nobody is on that side).
+    `total` is what a whole stream may reveal, or each secret. `with_secret` and `without_secret` are the errors in
+    windows of people who have a declared secret and of those who do not (None where nobody is on that side).
     """
 
     policy: Policy
     total: float
     error: float
-    decoded_error: float
-    leakage: float
     with_secret: float | None = None
     without_secret: float | None = None
 
@@ -312,8 +309,7 @@ class _Trials:
         self.tell(label, done / self.expected)
         self.people.append(len(people))
         found = release(terms, people, self.seed + 1)
-        costs = (found.error, found.decoded_error, found.leakage)
-        return PlanRow(policy, total, *costs, *_by_secret(terms, people, found.costs))
+        return PlanRow(policy, total, mean_cost(found.costs)[0], *_by_secret(terms, people, found.costs))
 
     def _people(self, many: int) -> list[Ints]:
         if self.given is None:

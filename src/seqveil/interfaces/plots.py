@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqveil.core.distortion import error_name
-from seqveil.core.errors import InputError, needs_extra
+from seqveil.core.errors import needs_extra
 from seqveil.core.kernel import Floats, Ints
 
 if TYPE_CHECKING:
@@ -109,10 +109,6 @@ def stream(
     `leakage` and `composed` the account after each release. Drawing raw data is for its owner's eyes: the picture is as
     private as the stream.
     """
-    given = {"released": released, "distributions": distributions, "leakage": leakage, "composed": composed}
-    wrong = next((name for name, values in given.items() if len(values) != len(raw)), None)
-    if wrong is not None:
-        raise InputError(f"expected {wrong} for each of {len(raw)} releases; draw one and the same stream")
     figure, steps = blank((9, 7)), np.arange(len(raw))
     top, middle, bottom = figure.subplots(3, 1, sharex=True, height_ratios=[3, 3, 2])
     made = np.asarray(released)

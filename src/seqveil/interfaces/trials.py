@@ -33,8 +33,8 @@ Streams = Sequence[Ints] | Ints
 @dataclass(eq=False)
 class Trial:
     """What became of people's streams, by their places; costs are event by event, and a release that says nothing
-    costs 1. `filtered` and `smoothed` are the costs of the receiver's best guess given the releases up to each event,
-    and given all."""
+    costs 1. Where releases are decoded, `filtered` and `smoothed` are the costs of the receiver's best guess given the
+    releases up to each event, and given all."""
 
     released: dict[int, Ints] = field(default_factory=dict)
     costs: dict[int, Floats] = field(default_factory=dict)
@@ -48,21 +48,6 @@ class Trial:
     lift_least: float = 0.0
     ldp: float = 0.0
     seconds: float = 0.0  # of processor time, to release
-
-    @property
-    def error(self) -> float:
-        """The mean cost of a release."""
-        return mean_cost(self.costs)[0]
-
-    @property
-    def decoded_error(self) -> float:
-        """The mean cost of the receiver's best guess given the releases up to each event."""
-        return mean_cost(self.filtered)[0]
-
-    @property
-    def leakage(self) -> float:
-        """The most that any stream disclosed, by the exact account."""
-        return max(self.most, -self.least)
 
     def saw(self, most: float, least: float, ldp: float) -> None:
         """Widen the extremes of single releases."""
@@ -96,13 +81,13 @@ def release(
     streams: Streams,
     seed: int = 0,
     *,
-    smooth: bool = False,
+    decoded: bool = False,
     follow: SecretTrackers | None = None,
     shared: bool = False,
 ) -> Trial:
     """Release streams, the true codes of each person, with seeded randomness, and compare them with the truth.
 
-    With `smooth` the receiver's guess given all releases is made as well. `follow` are accounts of secrets that the
+    With `decoded` the receiver's guesses are made as well. `follow` are accounts of secrets that the
     terms do not keep, before the first release. `shared`: a short last batch gets its events' share of ε, instead of
     that of a whole one.
     """
@@ -111,10 +96,10 @@ def release(
     trial, randomness = Trial(), SeededRandomness(seed)
     if terms.in_batches:
         for place, codes in enumerate(streams):
-            _in_batches(trial, terms, place, codes, randomness, smooth, shared)
+            _in_batches(trial, terms, place, codes, randomness, decoded, shared)
         return trial
     for places in together(streams, max(terms.model.size, terms.model.n)):
-        _side_by_side(trial, terms, places, [streams[k] for k in places], randomness, smooth, follow)
+        _side_by_side(trial, terms, places, [streams[k] for k in places], randomness, decoded, follow)
     return trial
 
 
@@ -160,7 +145,7 @@ def _side_by_side(
     places: Sequence[int],
     streams: Sequence[Ints],
     randomness: Randomness,
-    smooth: bool,
+    decoded: bool,
     follow: SecretTrackers | None,
 ) -> None:
     """Release streams event by event, the longest first."""
@@ -172,8 +157,8 @@ def _side_by_side(
     for t, (truth, before, made, after) in enumerate(steps(terms, streams, randomness)):
         trial.seconds += time.process_time() - began
         released.append(made.codes)
-        guesses.append(best_guess(made.posterior))
-        if smooth:
+        if decoded:
+            guesses.append(best_guess(made.posterior))
             seen.append((before, made))
         _look(trial, made)
         if trackers is not None and isinstance(made, Released):
@@ -186,7 +171,7 @@ def _side_by_side(
         began = time.process_time()
     late = [best_guess(guess) for guess in decode_seen(terms, seen)]
     for row, place in enumerate(places):
-        kinds = (released, guesses, late) if smooth else (released, guesses)
+        kinds = (released, guesses, late) if decoded else (released,)
         codes = (np.array([step[row] for step in kind[: lengths[row]]]) for kind in kinds)
         _compare(trial, terms, place, streams[row], *codes)
 
@@ -203,7 +188,7 @@ def _look(trial: Trial, made: Made) -> None:
 
 
 def _in_batches(
-    trial: Trial, terms: Terms, place: int, codes: Ints, randomness: Randomness, smooth: bool, shared: bool
+    trial: Trial, terms: Terms, place: int, codes: Ints, randomness: Randomness, decoded: bool, shared: bool
 ) -> None:
     """Release one stream batch by batch."""
     state, sent, size = State.start(terms), list[Sent](), terms.batch
@@ -217,8 +202,8 @@ def _in_batches(
         trial.saw(one.most, one.least, one.most - one.least)
         sent.append(one)
     trial.ended(state)
-    decoded = (batches.filtered, batches.smooth) if smooth else (batches.filtered,)
-    guesses: Any = (terms.distortion.best_guess(known(terms, sent)) for known in decoded)
+    known = (batches.filtered, batches.smooth) if decoded else ()
+    guesses: Any = (terms.distortion.best_guess(of(terms, sent)) for of in known)
     _compare(trial, terms, place, codes, np.concatenate([one.codes for one in sent]), *guesses)
 
 

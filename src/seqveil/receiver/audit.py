@@ -66,7 +66,7 @@ class Report:
     composed: Composition | None  # (ε, δ), where ε was fixed and unlimited
     values: bool | None  # for batches: the values are those that follow from the paths
     batch: int
-    exact: bool  # False for batches: their extremes are added up, so the totals are from above
+    exact: bool  # whether the leakage is, and not an upper bound
     ldp_total: bool | None  # every stream within the budget that needs no model
     secrets: tuple[SecretTotal, ...]  # what was disclosed about those that were kept, then those only measured
     declared: bool | None  # every declared secret within its ε
@@ -320,7 +320,7 @@ class Audit:
             composed=composed,
             values=self._values,
             batch=setting.batch,
-            exact=not setting.in_batches,
+            exact=setting.exact,
             ldp_total=_kept(float(state.ldp.max()), budget.ldp_total),
             secrets=disclosed,
             declared=all(checks) if checks else None,

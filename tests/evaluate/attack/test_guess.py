@@ -15,7 +15,7 @@ from seqveil.core.alphabet import Alphabet
 from seqveil.core.errors import InputError
 from seqveil.evaluate import attack
 from seqveil.evaluate.attack.features import Windows, features
-from seqveil.evaluate.attack.guess import attack_trait
+from seqveil.evaluate.attack.guess import attack_trait, windows_of
 
 ALPHABET = Alphabet(NAMES)
 
@@ -41,12 +41,12 @@ def one_each(people: int) -> Windows:
 
 def test_every_whole_window_whose_values_are_known_is_attacked() -> None:
     secret = sv.secrets.ever("health", window=2, epsilon=1).over(ALPHABET)
-    found = attack.windows_of(secret, [np.array([0, 2, 1, 1, 2]), np.array([-4, 0, 2, 2])])
+    found = windows_of(secret, [np.array([0, 2, 1, 1, 2]), np.array([-4, 0, 2, 2])])
     assert found.owners.tolist() == [0, 0, 1]
     assert found.numbers.tolist() == [0, 1, 1]
     assert found.begins.tolist() == [0, 2, 2]
     assert found.values.tolist() == [1, 0, 1]
-    whole = attack.windows_of(sv.secrets.ever("health", epsilon=1).over(ALPHABET), [np.array([0, 2]), np.array([1])])
+    whole = windows_of(sv.secrets.ever("health", epsilon=1).over(ALPHABET), [np.array([0, 2]), np.array([1])])
     assert (whole.values.tolist(), whole.length) == ([1, 0], None)
 
 

@@ -83,7 +83,6 @@ def test_a_row_says_what_a_slow_reading_finds(way, uniform, monkeypatch):
     streams = ragged(CHAIN, [1, 5, 3, 7, 4, 4])
     row = measured(Arena.of(CHAIN, streams), way, 0.6)
     slow = Slow(way.terms(Arena.of(CHAIN, streams), 0.6), streams, coin)
-    assert (row.people, row.events) == (6, 24)
     np.testing.assert_allclose([row.error, row.filtered, row.smoothed], slow.means, atol=1e-12)
     assert row.lift_most == pytest.approx(max(most for _, most in slow.lifts), abs=1e-9)
     assert row.lift_least == pytest.approx(min(least for least, _ in slow.lifts), abs=1e-9)
@@ -105,7 +104,7 @@ def test_what_kernels_remember_is_decoded_and_counts_for_their_ldp_level(memory)
     for place, truth in enumerate(arena.streams):
         decoded = (decode_codes(terms, runs.released[place][None], smooth=smooth)[0] for smooth in (False, True))
         wrong += [(guess.argmax(1) != truth).sum() for guess in decoded]
-    np.testing.assert_allclose([row.filtered, row.smoothed], wrong / row.events, atol=1e-12)
+    np.testing.assert_allclose([row.filtered, row.smoothed], wrong / sum(map(len, arena.streams)), atol=1e-12)
     level, state = 0.0, State.start(terms)
     for code in runs.released[3]:
         seen, state = stream.observe(terms, state, np.array([code]))
@@ -155,13 +154,13 @@ def worst_by_enumeration(model, secret, columns):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["guarded", "suppression", "utility_optimised", "total", "optimal", "crr"])
+@pytest.mark.parametrize("name", ["guarded", "suppression", "total", "optimal", "crr"])
 @pytest.mark.parametrize("secret", SECRETS, ids=lambda secret: f"{secret.name} {secret.window}")
 @pytest.mark.parametrize("kind", MODELS)
 def test_what_was_disclosed_equals_enumeration(kind, secret, name, longest):
     longest(LENGTH)
     model = MODELS[kind]
-    if name in ("suppression", "utility_optimised") and secret.kind == "followed_by" and model.n == 2:
+    if name == "suppression" and secret.kind == "followed_by" and model.n == 2:
         return  # the secret names every symbol, so there is no other one to release
     way = Way(name, side_information=0.0 if name == "guarded" else None)  # columns by symbol alone
     streams = list(model.sample(LENGTH, 12, seed=8))

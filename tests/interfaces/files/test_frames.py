@@ -92,7 +92,7 @@ def test_every_function_takes_every_kind_and_gives_it_back(kind):
     table = sv.stats(made, model).frame
     assert plain(table)["value"].to_list() == list(MODEL.alphabet.values)
     findings = sv.attack(made, data, secrets=sv.secrets.ever("gym", epsilon=9.0))
-    assert [one.people for one in findings] == [USERS]
+    assert [one.people for one in findings.attacks] == [USERS]
     for shown in (made, sv.audit(made, model), found, sv.stats(made, model), findings):
         assert "<table" in shown._repr_html_()
         assert len(str(shown).splitlines()) >= 2

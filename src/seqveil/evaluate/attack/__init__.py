@@ -15,7 +15,7 @@ Reference: docs/contexts.md, "Is the promise broken for real people?".
 """
 
 from seqveil.evaluate.attack.finding import AttackerGuess, Finding, Findings
-from seqveil.evaluate.attack.guess import FALSE_ALARM, attack_labels, attack_secret, windows_of
+from seqveil.evaluate.attack.guess import FALSE_ALARM, attack_labels, attack_secret
 
 __all__ = [
     "FALSE_ALARM",
@@ -24,5 +24,4 @@ __all__ = [
     "Findings",
     "attack_labels",
     "attack_secret",
-    "windows_of",
 ]

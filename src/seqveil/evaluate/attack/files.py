@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,7 +9,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from seqveil.core.alphabet import Alphabet, OnMissing, Symbols, from_json
+from seqveil.core.alphabet import Symbols, from_json
 from seqveil.core.errors import InputError, ModelError, option
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel, Reading
@@ -23,16 +22,13 @@ from seqveil.evaluate.attack.finding import Finding, Findings
 from seqveil.evaluate.attack.guess import FALSE_ALARM, attack_secret, attack_trait
 from seqveil.interfaces.files import writing
 from seqveil.interfaces.files.events import Events, ValueType, read_events, symbol_events
-from seqveil.interfaces.files.fit import MOST_NUMBERS, ColumnWords, answers_of
-from seqveil.interfaces.files.ordering import DECIMAL
+from seqveil.interfaces.files.fit import ColumnWords, answers_of
 from seqveil.interfaces.files.receive import evidence_of
 from seqveil.interfaces.files.received import paired, received
 from seqveil.interfaces.files.table import FilePath, as_polars, chain_of
-from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT, Meta, ReleasedRows
+from seqveil.interfaces.files.writing import BATCH, EPSILON, EVENT, ReleasedRows
 
 SYMBOLS = 5  # the most frequent ones, of which single events are attacked where no secret is named
-MOST_NAMES = 10_000  # different values, where nothing but the files says which there are
-THE_MODEL = "the model, which says how they become symbols; pass {}"
 
 Rows = FilePath | Any  # a path, or a polars frame
 
@@ -48,7 +44,6 @@ def attack(
     meta: Any = None,
     seed: int = 0,
     false_alarm: float = FALSE_ALARM,
-    missing: OnMissing | None = None,
     **columns: Unpack[ColumnWords],
 ) -> Findings:
     """Whether what was promised is broken for the people of a release, as `seqveil attack` finds out.
@@ -56,24 +51,21 @@ def attack(
     Parameters:
         released: what `release` gave back, or a frame or path of released rows.
         truth: the raw rows that it was made from, users in any order.
-        model: gives the alphabet where no side file does; no classifier uses its chain.
+        model: gives the alphabet; needed where no side file does. No classifier uses its chain.
         secrets: what to attack; by default what the release promised to keep, else single events of frequent values.
         epsilon: what was promised about them, where that is not what they and the release say.
         with_model: models of Bayes attackers by name, fitted to other people than those of the release; `model` must be
             the one that the release was made with.
         meta: `ReleasedRows.meta`, or the path of a side file, where `released` has none with it.
         false_alarm: how likely a promise that holds may be called broken.
-        missing: what was done with raw rows without a value, where neither model nor side file says so.
         columns: what they are called, where no side file says it.
     """
     if isinstance(released, ReleasedRows):
         released, meta = released.frame, released.meta if meta is None else meta
     rows, raw = as_polars(released), as_polars(truth)
-    found = writing.load_meta(rows, meta)
     chain = None if model is None else chain_of(model)
-    names = _reading(found, chain).but(**columns)
-    believers = _believers(rows, chain, with_model or {}, found, names)
-    people = read_people(rows, raw, chain, found, names, missing)
+    people = read_people(rows, raw, chain, meta, **columns)
+    believers = _believers(rows, chain, with_model or {}, meta, people.reading)
     chosen = several_secrets(secrets) or people.secrets or people.events()
     share = false_alarm / len(chosen)
     plan: dict[str, Any] = {"seed": seed, "false_alarm": share, "times": people.times}
@@ -81,7 +73,7 @@ def attack(
     for secret in chosen:
         promised = people.promised(secret) if epsilon is None else epsilon
         if secret.kind == "trait":
-            answers, size = _answers(rows, raw, names, secret.text), people.alphabet.n
+            answers, size = _answers(rows, raw, people.reading, secret.text), people.alphabet.n
             found_out = attack_trait(people.releases, answers, size, promised, about=about(secret), **plan)
         else:
             skipped = people.before_window(secret) if secret.follows_clock else None
@@ -96,6 +88,7 @@ class AttackedPeople:
     """What was released at each event of each person, and the truth; what each stream was promised to cost."""
 
     alphabet: Symbols
+    reading: Reading  # of both files
     releases: list[Ints]
     truth: list[Ints]
     times: list[Floats] | None  # of each event, in seconds; None where the files have none
@@ -125,39 +118,33 @@ class AttackedPeople:
         return -slots.place(first) % (secret.length(slots) or 1)
 
 
-def _reading(meta: Meta | None, model: MarkovModel | None) -> Reading:
-    """The columns of both files: those of the side file, or of the file that the model was fitted to."""
-    if meta is not None:
-        return writing.stored_reading(meta)
-    return (model.reading if model is not None else None) or Reading()
-
-
 def read_people(
     released: Rows,
     truth: Rows,
     model: MarkovModel | None = None,
     meta: FilePath | Mapping[str, Any] | None = None,
-    names: Reading | None = None,
-    missing: OnMissing | None = None,
+    **columns: Unpack[ColumnWords],
 ) -> AttackedPeople:
-    """Both files, person by person and event by event; `meta` is the side file, or what stands in it."""
+    """Both files, person by person and event by event; `meta` is the side file, or what stands in it.
+
+    Columns are called as in the side file, or in the file that the model was fitted to, unless `columns` say otherwise.
+    """
     found = writing.load_meta(released, meta)
-    said, reading = found or {}, names or _reading(found, model)
+    said, known = found or {}, Reading() if model is None else model.reading or Reading()
+    reading = (known if found is None else writing.stored_reading(found)).but(**columns)
     if model is not None and found is not None and found.get("model") != model.fingerprint:
         raise ModelError(OTHER_MODEL)
-    named = from_json(said["alphabet"]) if "alphabet" in said else None if model is None else model.alphabet
-    if named is None and len(reading.value_columns) > 1:
-        raise InputError(f"places in two columns need {THE_MODEL.format(option('model'))}")
-    how: dict[str, Any] = {} if missing is None else {"missing": missing}
-    some = named or Alphabet([""])  # of text
-    out = symbol_events(released, some, reading, missing=None, slots=None, holes="any", beside=(EPSILON, EVENT, BATCH))
-    raw = symbol_events(truth, some, reading, holes="any" if named else "none", **how)
-    alphabet = named or _alphabet(out, raw)
+    alphabet = from_json(said["alphabet"]) if "alphabet" in said else None if model is None else model.alphabet
+    if alphabet is None:
+        raise InputError(f"without a side file an attack needs the model of the release; pass {option('model')}")
+    beside = (EPSILON, EVENT, BATCH)
+    out = symbol_events(released, alphabet, reading, missing=None, slots=None, holes="any", beside=beside)
+    raw = symbol_events(truth, alphabet, reading, holes="any")
     promised = said.get("setting") or {}
     both = paired(out, raw, raw.codes(alphabet.tracked()), int(promised.get("batch", 1)))
     secrets = tuple(from_dict(one) for one in promised.get("secret") or ())
     codes, total = out.codes(alphabet.with_policy("hide")), _total(out, promised.get("budget") or {})
-    return AttackedPeople(alphabet, both.aligned(codes), both.truth, both.times, total, secrets)
+    return AttackedPeople(alphabet, reading, both.aligned(codes), both.truth, both.times, total, secrets)
 
 
 def _answers(released: Rows, truth: Rows, reading: Reading, name: str) -> list[str | None]:
@@ -172,7 +159,7 @@ def _answers(released: Rows, truth: Rows, reading: Reading, name: str) -> list[s
 
 
 def _believers(
-    released: Rows, model: MarkovModel | None, others: Mapping[str, Any], meta: Meta | None, reading: Reading
+    released: Rows, model: MarkovModel | None, others: Mapping[str, Any], meta: Any, reading: Reading
 ) -> dict[str, Believer]:
     """Bayes attackers with these models; people in the order of the file."""
     if not others:
@@ -185,14 +172,6 @@ def _believers(
             raise ModelError(f"{name} is about other values than the release; fit it with the alphabet of its model")
     evidence = evidence_of(received(released, model, None, meta, **reading.to_dict()))
     return {f"Bayes with {name}": partial(posteriors, evidence, other) for name, other in chains.items()}
-
-
-def _alphabet(released: Events, raw: Events) -> Symbols:
-    """All values of both files, where neither a side file nor a model names them: names, or a few numbers."""
-    found = set(released.frame["value"].drop_nulls()) | set(raw.frame["value"].drop_nulls())
-    if len(found) > (MOST_NAMES if any(re.match(DECIMAL, value) is None for value in found) else MOST_NUMBERS):
-        raise InputError(f"{released.name}: {len(found):,} different values need {THE_MODEL.format(option('model'))}")
-    return Alphabet(sorted(found)).with_policy("hide")
 
 
 def _total(released: Events, budget: Mapping[str, Any]) -> float | None:

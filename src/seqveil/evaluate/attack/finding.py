@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from seqveil.core.words import Line, Result, count, guess_means, plain
+from seqveil.core.words import Line, Result, count, percent, plain
 
 Verdict = Literal["not refuted", "broken", "not decided"]
 _WORST_FIRST: tuple[Verdict, ...] = ("broken", "not decided", "not refuted")
@@ -87,24 +86,10 @@ class Findings(Result):
 
     attacks: tuple[Finding, ...]
 
-    def __iter__(self) -> Iterator[Finding]:
-        return iter(self.attacks)
-
-    def __len__(self) -> int:
-        return len(self.attacks)
-
-    def __getitem__(self, place: int) -> Finding:
-        return self.attacks[place]
-
     @property
     def worst(self) -> Finding:
         """The finding to heed first: broken before not decided before not refuted, then the largest lower bound."""
         return min(self.attacks, key=lambda one: (_WORST_FIRST.index(one.verdict), -one.epsilon_at_least))
-
-    @property
-    def broken(self) -> bool:
-        """Whether a promise is broken."""
-        return self.worst.verdict == "broken"
 
     def lines(self) -> list[Line]:
         """What was found, line by line."""
@@ -112,8 +97,9 @@ class Findings(Result):
         for one in self.attacks:
             said += [("attacked", one.about), ("verdict", one.sentence)]
             if one.guess is not None:
-                means = guess_means(one.guess.likelihood_ratio)
-                said += [("guess", one.guess.sentence), *([("means", means)] if means else [])]
+                times = one.guess.likelihood_ratio  # odds of 1 : 9 became times : 9
+                means = "of those whom its best guess singled out, a suspicion of 10 % that it is right became"
+                said += [("guess", one.guess.sentence), ("means", f"{means} {percent(times / (times + 9))}")]
         return said
 
     def to_dict(self) -> dict[str, Any]:

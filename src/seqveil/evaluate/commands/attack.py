@@ -56,5 +56,5 @@ def attack(
             false_alarm=false_alarm,
         )
     show(found, json)
-    if found.broken:
+    if found.worst.verdict == "broken":
         raise typer.Exit(1)

@@ -31,8 +31,8 @@ def compare(
     of a secret beyond its declared ε, is marked.
 
     If the policy declares secrets, every row shows what the mechanism promises about each secret and the most that it
-    disclosed about it. Methods made for secrets take part too: guarded and total, which bound what is disclosed, and
-    utility_optimised and suppression, which do not. With --attack, each secret is attacked as by `seqveil attack`.
+    disclosed about it. Ways to keep secrets take part too: guarded and total, which bound what is disclosed, and
+    suppression, which does not. With --attack, each secret is attacked as by `seqveil attack`.
 
     Example: seqveil compare today.csv -m clicks.model --epsilon 0.5,1,2
     """

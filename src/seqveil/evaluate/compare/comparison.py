@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +22,7 @@ from seqveil.interfaces.trials import read_people
 LEGEND: tuple[Line, ...] = (
     ("error", "mean over events of the release as it is, ± 95 % by person"),
     ("filtered", "after the receiver's online decoder, the best guess of anyone who knows the model; ★ least of those "
-                 "that keep their promise, ☆ of those that do not wait for a batch"),
+                 "that keep their promise"),
     ("smoothed", "decoded with the whole stream"),
     ("worst", "logs of the largest and least lift of any release, batch or block, and of any whole stream; ✗ above "
               "what it claims. A block of w claims w·ε for its events together, and one of them may take all of it"),
@@ -53,7 +52,6 @@ class Comparison(Result):
     events: int
     distortion: str
     seed: int
-    private: bool = False
 
     def lines(self) -> list[Line]:
         """What was compared, what the columns say, and what the paper calls the mechanisms."""
@@ -70,21 +68,18 @@ class Comparison(Result):
 
     def tables(self) -> list[ResultTable]:
         """One table: a row for each way and ε, limits last."""
-        made = sorted((row for row in self.rows if row.status != "skipped"), key=lambda row: row.limit)
-        marks = self.marks()
-        cells = [self._cells(row, marks.get(id(row), "")) for row in made]
+        made = sorted((row for row in self.rows if row.status != "skipped"), key=lambda row: row.status == "limit")
+        best = self.best()
+        cells = [self._cells(row, "★ " * (row in best)) for row in made]
         return [ResultTable("", tuple(cells[0]), [tuple(each.values()) for each in cells])] if cells else []
 
-    def marks(self) -> dict[int, str]:
-        """The rows of least filtered error that keep what they promise, by id: of all at an ε, and of the prompt."""
-        found: dict[int, str] = {}
-        for epsilon in dict.fromkeys(row.epsilon for row in self.rows):
-            field = [row for row in self.rows if row.epsilon == epsilon and row.status == "sound" and not row.limit]
-            field = [row for row in field if row.filtered is not None and " at 2ε" not in row.label]
-            for some, mark in (([row for row in field if not row.waits], "☆"), (field, "★")):
-                if some:
-                    found[id(min(some, key=lambda row: row.filtered or 0.0))] = mark
-        return found
+    def best(self) -> list[ComparisonRow]:
+        """Of each ε the row of least filtered error that keeps what it promises."""
+        found: dict[float | None, ComparisonRow] = {}
+        for row in sorted(self.rows, key=lambda row: row.filtered or 0.0):
+            if row.status == "sound" and " at 2ε" not in row.label:
+                found.setdefault(row.epsilon, row)
+        return list(found.values())
 
     @property
     def _secrets(self) -> tuple[SecretFigures, ...]:
@@ -97,20 +92,20 @@ class Comparison(Result):
     def _cells(self, row: ComparisonRow, mark: str) -> dict[str, str]:
         """The cells of a row by the headings of their columns."""
         cells = {
-            "mechanism": f"{mark}{' ' * bool(mark)}{'limit: ' * row.limit}{row.label}",
+            "mechanism": f"{mark}{'limit: ' * (row.status == 'limit')}{row.label}",
             "ε an event": "" if row.epsilon is None else f"{row.epsilon:g}",
             "error": _error_cell(row.error, row.error_half),
             "filtered": _error_cell(row.filtered, row.filtered_half),
             "smoothed": _error_cell(row.smoothed, row.smoothed_half),
             "worst release": _sides(row.lift_most, row.lift_least) + " ✗" * (row.status == "unsound"),
-            "claims": log_cell(row.claimed),
-            "LDP": log_cell(row.ldp),
+            "claims": _log_cell(row.claimed),
+            "LDP": _log_cell(row.ldp),
             "worst stream": _sides(row.leakage_most, row.leakage_least),
-            "µs": log_cell(row.micros),
+            "µs": _log_cell(row.micros),
         }
         for k in range(len(self._secrets)):
             number, one = f" {k + 1}" if len(self._secrets) > 1 else "", row.secrets[k] if row.secrets else None
-            cells[f"promises{number}"] = "" if one is None else log_cell(one.promised) or "nothing"
+            cells[f"promises{number}"] = "" if one is None else _log_cell(one.promised) or "nothing"
             cells[f"disclosed{number}"] = "" if one is None else _disclosed_cell(one)
             if self._attacked:
                 cells[f"attack{number}"] = "" if one is None else _attack_cell(one)
@@ -193,28 +188,22 @@ def _error_cell(value: float | None, half: float | None) -> str:
     return "±".join(f"{part:.3f}" if part < 10 else f"{part:.3g}" for part in (value, half) if part is not None)
 
 
-def log_cell(value: float | None) -> str:
-    """A log in three figures; below a thousandth it is no leak worth a digit.
-
-    >>> [log_cell(value) for value in (12.345, 1e-7, math.inf, None)]
-    ['12.3', '0', 'no bound', '']
-    """
-    if value is None or not math.isfinite(value):
-        return cell_text(value)
-    return cell_text(float(f"{value:.3g}") if abs(value) >= 1e-3 else 0.0)
+def _log_cell(value: float | None) -> str:
+    """A log in three figures; below a thousandth it is no leak worth a digit."""
+    return cell_text(None if value is None else float(f"{round(value, 3):.3g}"))
 
 
 def _sides(most: float | None, least: float | None) -> str:
-    return "" if most is None or least is None else f"+{log_cell(most)}/-{log_cell(abs(least))}"
+    return "" if most is None or least is None else f"+{_log_cell(most)}/-{_log_cell(abs(least))}"
 
 
 def _disclosed_cell(one: SecretFigures) -> str:
     """The most that was disclosed about a secret."""
-    return "no account" if one.log_odds_worst is None else log_cell(one.log_odds_worst) + " ✗" * (not one.kept)
+    return "no account" if one.log_odds_worst is None else _log_cell(one.log_odds_worst) + " ✗" * (not one.kept)
 
 
 def _attack_cell(one: SecretFigures) -> str:
     if one.attack is None:
         return ""
-    low, seen = f"≥ {log_cell(one.attack.epsilon_at_least)}", one.attack.epsilon_estimate
-    return f"{one.attack.verdict}: {low if seen is None else f'{log_cell(seen)} ({low})'}"
+    low, seen = f"≥ {_log_cell(one.attack.epsilon_at_least)}", one.attack.epsilon_estimate
+    return f"{one.attack.verdict}: {low if seen is None else f'{_log_cell(seen)} ({low})'}"

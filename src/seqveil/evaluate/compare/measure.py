@@ -14,7 +14,7 @@ from seqveil.core.randomness import SeededRandomness
 from seqveil.engine.policy import Terms
 from seqveil.engine.secrets import totals
 from seqveil.evaluate.attack import FALSE_ALARM, Finding, attack_secret
-from seqveil.evaluate.compare.ways import Arena, Way
+from seqveil.evaluate.compare.ways import LIMITS, Arena, Way
 from seqveil.interfaces.trials import Trial, mean_cost, release, steps
 
 TOLERANCE = 1e-9  # a lift may pass what is claimed by this much and still count as kept
@@ -52,7 +52,7 @@ class ComparisonRow:
     """One line of a comparison. Errors are means over events, each with the half-width of its 95 % interval.
 
     `status`: "sound" (promised and kept), "unsound" (a release passed what it claims), "no promise" (it kept to it
-    here, but may not elsewhere), "limit" (marks the field), "skipped" (`reason` says why; there are no figures).
+    here, but may not elsewhere), "limit" (kept, and marks the field), "skipped" (`reason` says why; it has no figures).
     `claimed`: ε of one release, batch or block, and `lift_most`, `lift_least` the logs of the largest and least lift of
     any that was made; `ldp`: the same without a belief. `leakage_most`, `leakage_least`: both sides of the worst whole
     stream. `epsilon` is None for who keeps secrets and has no ε an event; its status is about the secrets.
@@ -63,11 +63,7 @@ class ComparisonRow:
     epsilon: float | None
     status: Status
     reason: str = ""
-    limit: bool = False
-    waits: bool = False  # for a batch to be full
     claimed: float | None = None
-    people: int = 0
-    events: int = 0
     error: float | None = None
     error_half: float | None = None
     filtered: float | None = None
@@ -98,45 +94,43 @@ def measured(arena: Arena, way: Way, epsilon: float | None) -> ComparisonRow:
         terms = way.terms(arena, epsilon)
         if not terms.in_batches:
             next(steps(terms, [arena.streams[0][:1]], SeededRandomness(0)))  # loads, untimed
-        trial = release(terms, arena.streams, arena.seed, smooth=True, follow=arena.trackers, shared=True)
+        trial = release(terms, arena.streams, arena.seed, decoded=True, follow=arena.trackers, shared=True)
     except InputError as refusal:
-        return ComparisonRow(way.label, way.mechanism, epsilon, "skipped", f"does not fit: {refusal}", way.limit)
+        return ComparisonRow(way.label, way.mechanism, epsilon, "skipped", f"does not fit: {refusal}")
     claimed = None if terms.unbounded else terms.epsilon
     broken = claimed is not None and max(trial.lift_most, -trial.lift_least) > claimed + TOLERANCE
-    status: Status = "unsound" if broken else "sound" if terms.mechanism.sound else "no promise"
+    kept: Status = "limit" if way.mechanism in LIMITS else "sound"
+    status: Status = "unsound" if broken else kept if terms.mechanism.sound else "no promise"
     figures = _secrets(arena, way, terms, trial)
     if way.mechanism not in mechanisms.names() or claimed is None:  # who keeps secrets is judged by them
         bounded = [one for one in figures if one.promised is not None]
         passed = any((one.log_odds_worst or 0.0) > (one.promised or 0.0) for one in bounded)
         status, claimed = "unsound" if passed else "sound" if bounded else "no promise", None
-    found = errors(trial.costs, trial.filtered, trial.smoothed)
     return ComparisonRow(
         way.label,
         way.mechanism,
         epsilon,
         status,
-        limit=way.limit,
-        waits=way.batch > 1,
         claimed=claimed,
-        **found,
+        **errors(trial.costs, trial.filtered, trial.smoothed),
         lift_most=trial.lift_most,
         lift_least=trial.lift_least,
         ldp=None if terms.in_blocks else trial.ldp,
         leakage_most=trial.most,
         leakage_least=trial.least,
-        micros=1e6 * trial.seconds / found["events"],
+        micros=1e6 * trial.seconds / sum(map(len, arena.streams)),
         secrets=figures,
     )
 
 
 def errors(*kinds: dict[int, Floats]) -> dict[str, Any]:
-    """How many people and events there are, the mean of each kind of error over all events, and the half-width of its
-    95 % interval, from each person's costs."""
-    people, found = len(kinds[0]), dict[str, Any]()
+    """The mean of each kind of error over all events, and the half-width of its 95 % interval, from each person's
+    costs."""
+    found = dict[str, Any]()
     for name, costs in zip(("error", "filtered", "smoothed"), kinds, strict=True):
         found[name], apart = mean_cost(costs)
-        found[f"{name}_half"] = None if apart is None else float(stdtrit(people - 1, 0.975)) * apart
-    return found | {"people": people, "events": sum(own.size for own in kinds[0].values())}
+        found[f"{name}_half"] = None if apart is None else float(stdtrit(len(costs) - 1, 0.975)) * apart
+    return found
 
 
 def _secrets(arena: Arena, way: Way, terms: Terms, trial: Trial) -> tuple[SecretFigures, ...]:
@@ -163,4 +157,4 @@ def constant(arena: Arena, epsilon: float | None = None) -> ComparisonRow:
     figures = ("claimed", "lift_most", "lift_least", "ldp", "leakage_most", "leakage_least")
     nothing: dict[str, Any] = dict.fromkeys(figures, 0.0) | errors(costs, costs, costs)
     silent = tuple(SecretFigures(one.name, words.about(one), one.total, 0.0, 0.0) for one in arena.secrets)
-    return ComparisonRow(CONSTANT, "constant", epsilon, "limit", limit=True, secrets=silent, **nothing)
+    return ComparisonRow(CONSTANT, "constant", epsilon, "limit", secrets=silent, **nothing)

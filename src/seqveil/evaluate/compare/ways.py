@@ -15,13 +15,13 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy, Terms
-from seqveil.evaluate.baselines.declared import suppression, utility_optimised
+from seqveil.evaluate.baselines.declared import suppression
 
 DOUBLED = ("randomized_response", "optimal_ldp")  # ε-SIP is 2ε-LDP, so these are shown at the level it has, too
 LIMITS = ("optimal_ldp",)  # at ε and 2ε it marks the field that every mechanism sound at ε lies in
 IN_BATCHES = ("auto", "tree")
 # `total` is a promise about the whole sequence: `optimal` with the secrets' ε as its budget, spent at once
-KEEPERS = ("guarded", "total", "utility_optimised", "suppression")
+KEEPERS = ("guarded", "total", "suppression")
 PAPER = {  # what the paper calls them
     "crr": "instantaneous release, Algorithm 1 as published",
     "optimal": "instantaneous release, sound",
@@ -107,7 +107,7 @@ class Way:
     """A mechanism, and how it spends ε an event: `factor`·ε, in batches or blocks of so many events with as many times.
 
     `side_information` is that of a policy for `guarded`: how much memory of the raw stream may reveal to somebody who
-    knows an event. `limit`: shown to mark the field, not to win.
+    knows an event.
 
     >>> Way("tree", batch=5).label, Way("blocks", block=20).label, Way("randomized_response", factor=2).label
     ('tree, 5 at a time', 'blocks of 20', 'randomized_response at 2ε')
@@ -118,7 +118,6 @@ class Way:
     batch: int = 1
     block: int = 1
     side_information: float | None = None
-    limit: bool = False
 
     @property
     def label(self) -> str:
@@ -136,7 +135,7 @@ class Way:
     @property
     def by_event(self) -> bool:
         """Whether it spends an ε an event; else it is tried once, whatever ε an event the others have."""
-        return self.mechanism not in KEEPERS or self.mechanism == "utility_optimised"
+        return self.mechanism not in KEEPERS
 
     def terms(self, arena: Arena, epsilon: float | None) -> Terms:
         """What it releases with, when an event may cost ε on average."""
@@ -153,8 +152,8 @@ class Way:
             name = "balanced" if name == "tree" else name
             return Policy(epsilon=arena.least, budget=Budget(arena.least), mechanism=name, distortion=costs).on(model)
         if self.mechanism in KEEPERS:
-            make = utility_optimised if self.by_event else suppression
-            return Policy(epsilon=rate, mechanism=make(model.alphabet, arena.secrets), distortion=costs).on(model)
+            left_out = suppression(model.alphabet, arena.secrets)
+            return Policy(epsilon=rate, mechanism=left_out, distortion=costs).on(model)
         if self.block > 1:
             return Policy(epsilon=rate * self.block, block=self.block, distortion=costs).on(model)
         return Policy(epsilon=rate * self.batch, batch=self.batch, mechanism=self.mechanism, distortion=costs).on(model)
@@ -209,4 +208,4 @@ def _named(name: str, batches: Sequence[int], blocks: Sequence[int]) -> Iterator
         yield from (Way(name, block=size) for size in blocks if size > 1)
     else:
         factors = (1.0, 2.0) if name in DOUBLED else (1.0,)
-        yield from (Way(name, factor=factor, limit=name in LIMITS) for factor in factors)
+        yield from (Way(name, factor=factor) for factor in factors)

@@ -411,7 +411,7 @@ class Run:
             guarantee="; ".join(promises(setting)),
             warnings=tuple(self._warnings()),
             batch=setting.batch,
-            exact=not setting.in_batches,
+            exact=setting.exact,
             earlier=self.earlier,
             erased=self.erased,
             times=f"{taken.unit} (column {taken.order!r})" if setting.timed else None,

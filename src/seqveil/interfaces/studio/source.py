@@ -195,9 +195,10 @@ def sample(name: str) -> StudioSource:
         raise InputError(f"expected a sample among {', '.join(SAMPLES)}; check the request")
     found = SAMPLES[name]
     data = datasets.synthetic(name, PEOPLE, MOST_EVENTS, seed=0, **found.options)
-    crowd = datasets.synthetic(name, CROWD, CROWD_EVENTS, seed=1, **found.options).arrays()
+    crowd = list(datasets.synthetic(name, CROWD, CROWD_EVENTS, seed=1, **found.options).codes)
+    shown = list(data.codes[:SHOWN])
     model = data.model(people=range(SHOWN, PEOPLE))
-    return StudioSource(name, found.title, found.about, model, data.arrays()[:SHOWN], crowd, MOST_EVENTS, found.start)
+    return StudioSource(name, found.title, found.about, model, shown, crowd, MOST_EVENTS, found.start)
 
 
 def proposed(model: MarkovModel) -> dict[str, Any]:
