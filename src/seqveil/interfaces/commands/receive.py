@@ -44,7 +44,7 @@ def audit(
             progress=meter.advance,
         )  # fmt: skip
     show(found, json)
-    if not found.passed or found.report.check.fits is False:
+    if not found.passed or found.check.fits is False:
         raise typer.Exit(1)
 
 

@@ -18,7 +18,7 @@ from seqveil.core.fitting import fit_codes
 from seqveil.core.geography import Cells
 from seqveil.core.kernel import Ints
 from seqveil.core.model import SMOOTHING, MarkovModel, Reading
-from seqveil.core.private import CONTRIBUTION, BoundedCounts
+from seqveil.core.private import CONTRIBUTION, BoundedCounts, origin_in_words
 from seqveil.core.randomness import randomness
 from seqveil.core.states import label_of
 from seqveil.core.times import NOTHING, Slots
@@ -367,16 +367,3 @@ def _fit_private(found: CodedValues, epsilon: float, contribution: int | None, s
     model = counts.model(epsilon, randomness(seed), found.alphabet).with_reading(found.events.reading)
     noisy: Any = model.origin  # counts of raw rows have no noise
     return Fitted(model, noisy["events"], noisy["users"], read_as=found.events.taken.public)
-
-
-def origin_in_words(origin: Mapping[str, Any]) -> str:
-    """A model's record of how it was made, in a sentence."""
-    if origin.get("kind") != "private fit":
-        return f"{origin.get('kind', 'unknown')}: {origin.get('note', 'see the model file')}"
-    if not origin.get("private"):
-        return "fitted with seeded noise: NOT private"
-    most = origin["contribution"]["transitions"]
-    return (
-        f"fitted with ε = {origin['epsilon']:g} for each user ({origin['relation']}; at most {most} transitions and "
-        f"one start of each; {origin['noise']})"
-    )

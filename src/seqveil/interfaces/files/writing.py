@@ -22,7 +22,7 @@ from seqveil.core.alphabet import Bins, Symbols
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import Reading, replacing
-from seqveil.core.words import Line, Result, cell_text, count, plain
+from seqveil.core.words import CHECK_ON_PEOPLE, Line, Result, cell_text, count, plain
 from seqveil.engine.policy import Terms
 from seqveil.engine.secrets import SecretTotal
 from seqveil.interfaces.files.events import parted
@@ -33,7 +33,6 @@ FORMAT, EDITION = "seqveil-release", 1
 EPSILON, EVENT, CONFIDENCE = "epsilon", "event", "confidence"  # the columns that the commands add
 BATCH, PATH = "batch", "path"  # those of a release in batches
 SAME_PATH = "-"  # on the rows of a batch after its first: an empty field would look like a damaged one
-CHECK_ON_PEOPLE = "an attack (`seqveil attack`, in Python `seqveil.attack`) tries the promise on real people"
 TOO_FEW = 20  # releases that are not worth asking
 FEW = ModelCheck.none(f"fewer than {TOO_FEW} releases are too few to speak against it")
 
