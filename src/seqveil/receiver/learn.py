@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,7 +72,6 @@ class HeldOut:
 class Learned(Result):
     """A chain learned from releases, where EM came to, and what speaks for it."""
 
-    title: ClassVar[str] = "Learned"
     model: MarkovModel
     found: ExpectedStatistics
     end: Climb

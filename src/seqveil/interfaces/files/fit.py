@@ -145,7 +145,7 @@ def _named(given: Any, ways: Mapping[str, Any], public: bool) -> Symbols | None:
         named = " or ".join(option(way) for way in WAYS)
         raise InputError(f"{option('range')} goes with {named}; add one of them, or leave it out")
     if given.alphabet is not None:
-        return cuts.named_alphabet(given.alphabet, given.on_unknown)
+        return cuts.named_alphabet(given.alphabet)
     if public and given.range is None:
         raise InputError(
             "a private fit needs a public alphabet, since collecting it from the data would show who had what; pass "

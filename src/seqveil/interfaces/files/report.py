@@ -8,15 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from seqveil.core.errors import DataError, InputError, option
 from seqveil.core.model import MarkovModel
-from seqveil.core.words import Line, cell_text
 from seqveil.interfaces.choosing import said_of_check
 from seqveil.interfaces.files.table import FilePath
 from seqveil.interfaces.files.writing import Meta
@@ -57,11 +54,12 @@ def page(released: FilePath, report: Report, model: MarkovModel, meta: Meta | No
     with open(path, "rb") as rows:
         prints = [("released file, SHA-256 of its bytes", hashlib.file_digest(rows, "sha256").hexdigest())]
     named = {"released rows, digest": "digest", "model": "model", "released by seqveil": "seqveil"}
-    prints += [(name, _text(meta.get(key))) for name, key in named.items()]
+    prints += [(name, str(meta.get(key, "not recorded"))) for name, key in named.items()]
+    setting = {name: value for name, value in meta["setting"].items() if value not in (None, [], {})}
     sections = {
-        "What was promised": [("guarantee", _text(meta.get("guarantee"))), ("scope", SCOPE)],
+        "What was promised": [("guarantee", str(meta.get("guarantee", "not recorded"))), ("scope", SCOPE)],
         "What an audit found": [*shown, ("held-out check", f"the model was {said_of_check(model)}")],
-        "Settings": _flat(meta["setting"]),
+        "Settings": [(name, json.dumps(value, ensure_ascii=False)) for name, value in setting.items()],
         "Fingerprints": prints,
     }
     body = (
@@ -78,22 +76,3 @@ def page(released: FilePath, report: Report, model: MarkovModel, meta: Meta | No
         f'<!doctype html>\n<html lang="en"><head>{head}<style>{STYLE}</style></head>\n<body><main>\n{body}'
         "</main></body></html>\n"
     )
-
-
-def _flat(setting: Mapping[str, Any], before: str = "") -> list[Line]:
-    rows: list[Line] = []
-    for name, value in setting.items():
-        if isinstance(value, dict):
-            rows += _flat(value, f"{before}{name}: ")
-        else:
-            rows.append((f"{before}{name}", "none" if value in (None, [], ()) else _text(value)))
-    return rows
-
-
-def _text(value: Any) -> str:
-    """A value of the side file as text: numbers in four figures."""
-    if isinstance(value, str | float | None):
-        return "not recorded" if value is None else cell_text(value)
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return json.dumps(value, ensure_ascii=False)
