@@ -30,7 +30,6 @@ from seqveil.interfaces.files.table import as_polars
 
 FOR_FIT = "check the value column, or add the value to the alphabet"
 MANY_CLAMPED = 0.02  # share of events at the edge beyond which the range should be named
-MANY_SLOTS = 20  # times as many slots as rows, beyond which the unit of times is doubted
 MOST_NUMBERS = 30  # different numbers beyond which they are to be cut
 WAYS = ("bins", "grid", "cell_metres")  # to cut numbers, points and places
 RULED_OUT = "what nobody did is called impossible, and every account assumes that nobody ever does it"
@@ -223,10 +222,9 @@ class Fitted(Result):
             many = self.clamped > MANY_CLAMPED * self.events
             more = f", which are many: name the part that counts with {option('range')}" if many else ""
             said.append(("clamped", f"{self.clamped:,} events outside the cells count to those at the edge{more}"))
-        if self.read is not None and self.read["slots"] and self.events > MANY_SLOTS * self.read["rows"]:
-            rows = f"{count(self.read['rows'], 'row')} became {count(self.events, 'event')}, most of them empty slots"
-            said.append(("question", f"{rows}: are the times in seconds, and the slots long enough?"))
-        said += self._about_values()
+        if isinstance(model.alphabet, Cells):
+            size = f"{model.alphabet.metres:.10g} m"
+            said.append(("places", f"cells of {size}, named by their centres; distortion metres"))
         if model.trait is not None and origin is not None:
             made = origin.get("mixture", origin)
             types_of = zip(model.trait.answers, model.trait.types, strict=True)
@@ -238,17 +236,6 @@ class Fitted(Result):
             said.append(("context", choice.note))
         raw = "the fit is not private: the model may reveal something about the people it was fitted to"
         return [*said, ("note", origin_in_words(origin) if noisy and origin is not None else raw)]
-
-    def _about_values(self) -> list[Line]:
-        """What is to be said about places, and about numbers that nobody cut."""
-        alphabet = self.model.alphabet
-        if isinstance(alphabet, Cells):
-            return [("places", f"cells of {alphabet.metres:.10g} m, named by their centres; distortion metres")]
-        values = alphabet.values if isinstance(alphabet, Alphabet) and alphabet.n > MOST_NUMBERS else ()
-        if not any(isinstance(value, float) and not value.is_integer() for value in values):
-            return []
-        asked = f"{alphabet.n:,} different decimal numbers are symbols, each for itself: shall they be cut?"
-        return [("question", f"{asked} {option('bins', 'auto')} cuts them into about 20 bins")]
 
 
 def fit(data: Any, **words: Any) -> MarkovModel:

@@ -103,7 +103,6 @@ class ReleasedRows(Result):
             if each.kept is not None:
                 said.append(("secret", f"{each.name}: its log odds moved by at most {each.log_odds_worst:.4g}"))
         said += [("public", account.made_public), ("model", account.model_check)]
-        said.append(("times", "" if account.times is None else f"read as {account.times}"))
         said += [] if account.warning else [("grade", f"{account.grade}: {account.grade_why}")]
         said += [("warning", text) for text in account.warnings]
         said.append(("warning", account.warning))
