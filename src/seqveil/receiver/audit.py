@@ -38,6 +38,7 @@ from seqveil.engine.stream import (
 from seqveil.receiver.drift import Drift, ModelCheck
 from seqveil.receiver.evidence import Followed
 
+DELTA = 1e-6  # failure probability of the (ε, δ) total
 ROUNDING = 1e-9  # sums of floats may pass a bound by this much of it
 CHECKS = {  # what an audit checks, by the names of its report
     "each_release": "every release within its ε",
@@ -359,7 +360,7 @@ class Audit:
                 recent.popleft()
             self._worst_window = max(self._worst_window, math.fsum(cost for _, cost in recent))
 
-    def report(self, delta: float = 1e-6, unchanged: bool | None = None) -> Report:
+    def report(self, unchanged: bool | None = None) -> Report:
         """Everything found so far; `unchanged` is what the caller knows of the file."""
         check = ModelCheck.of(self._drift)
         users, setting, budget = list(self._index), self.setting, self.setting.budget
@@ -374,7 +375,7 @@ class Audit:
         risk = Risk.of(setting, accounts, disclosed, doubts=check.doubts, support=check.support, undone=check.rejection)
         composed = None
         if setting.mechanism.sound and not (budget.limited or setting.unbounded):
-            composed = compose(setting.epsilon, -(-int(state.steps.max()) // setting.policy.block), delta)
+            composed = compose(setting.epsilon, -(-int(state.steps.max()) // setting.policy.block), DELTA)
         return Report(
             users=len(users),
             releases=self._releases,

@@ -23,7 +23,8 @@ from seqveil.evaluate.attack.finding import Finding, Findings
 from seqveil.evaluate.attack.guess import FALSE_ALARM, attack_secret, attack_trait
 from seqveil.interfaces.files import writing
 from seqveil.interfaces.files.events import Events, ValueType, read_events, symbol_events
-from seqveil.interfaces.files.fit import MOST_NUMBERS, ColumnWords, answers_of
+from seqveil.interfaces.files.fit import ColumnWords, answers_of
+from seqveil.interfaces.files.inspection import MOST_NUMBERS
 from seqveil.interfaces.files.ordering import DECIMAL
 from seqveil.interfaces.files.receive import evidence_of
 from seqveil.interfaces.files.received import paired, received

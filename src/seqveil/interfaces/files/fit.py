@@ -25,12 +25,11 @@ from seqveil.core.times import NOTHING, Slots
 from seqveil.core.words import Line, Result, count, plain
 from seqveil.interfaces.choosing import Choice, CodedEvents, Context, choose
 from seqveil.interfaces.files import cuts
-from seqveil.interfaces.files.events import Events, Progress, ValueType, read_events, silent, value_type_of
+from seqveil.interfaces.files.events import Events, ValueType, read_events, value_type_of
 from seqveil.interfaces.files.table import as_polars
 
 FOR_FIT = "check the value column, or add the value to the alphabet"
 MANY_CLAMPED = 0.02  # share of events at the edge beyond which the range should be named
-MOST_NUMBERS = 30  # different numbers beyond which they are to be cut
 WAYS = ("bins", "grid", "cell_metres")  # to cut numbers, points and places
 RULED_OUT = "what nobody did is called impossible, and every account assumes that nobody ever does it"
 EMPTY = ("nothing", "hold")  # what may stand in a slot without events
@@ -259,8 +258,7 @@ def fit_table(
     private: float | None = None,
     contribution: int | None = None,
     seed: int | None = None,
-    working: Callable[[float], None] | None = None,
-    progress: Progress = silent,
+    progress: Callable[[float], None] | None = None,
     **words: Unpack[ValueWords],
 ) -> Fitted:
     """Fit a model to a file or a frame. Without `private` the fit itself is **not** private.
@@ -273,17 +271,16 @@ def fit_table(
             that comes back reveals more than the model does.
         contribution: with `private`, the most transitions of one user that count.
         seed: with `private`, makes the noise repeatable, and the fit not private.
-        working: called with the share that is done where contexts are compared.
+        progress: called with the share that is done where contexts are compared.
     """
     _check_private(private, context or trait, smoothing, (contribution, seed), words)
     found = read_values(data, public=private is not None, **words)
-    progress(found.events.n, found.events.n)
     if private is not None:
         return _fit_private(found, private, contribution, seed)
     people, who = found.events.people
     by_name = np.argsort(np.argsort(np.array(people, object).astype(str), kind="stable"))
     who, choice = by_name[who], None  # the same people are held out whatever the order of rows
-    how: dict[str, Any] = {"smoothing": smoothing, "progress": working}
+    how: dict[str, Any] = {"smoothing": smoothing, "progress": progress}
     coded, labels = CodedEvents.of(who, found.codes), list[str | None]()
     if trait is not None:
         answers = answers_of(data, found.events.reading, trait, words.get("format"))

@@ -27,13 +27,14 @@ from seqveil.core.model import Reading
 from seqveil.core.words import Line, Result, count
 from seqveil.interfaces.files.cuts import AUTO, around, fitting_size
 from seqveil.interfaces.files.events import PLACE, Events, coordinates_in, order_in, read_events
-from seqveil.interfaces.files.fit import MOST_NUMBERS, ColumnWords, refuse_strange
+from seqveil.interfaces.files.fit import ColumnWords, refuse_strange
 from seqveil.interfaces.files.ordering import DECIMAL, ORDERS, since_1970, text_times
 from seqveil.interfaces.files.table import as_polars, read_table
 
 SHARED = 10  # people who must have a value before it is shown, and below which it is rare
 SHOWN = 8  # values shown at most
 HEAD = 10_000  # rows from which columns are guessed
+MOST_NUMBERS = 30  # different numbers beyond which they are to be cut
 CELLS = 1_000  # of the map that are proposed, at most
 PEOPLE = (
     *("user", "person", "people", "participant", "subject", "customer", "client", "patient", "member", "household"),

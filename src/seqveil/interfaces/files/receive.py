@@ -48,7 +48,6 @@ def audit(
     secrets: Secret | Sequence[Secret] = (),
     policy: Policy | FilePath | None = None,
     meta: Any = None,
-    delta: float = 1e-6,
     html: FilePath | None = None,
     progress: Progress = silent,
 ) -> Report:
@@ -65,7 +64,6 @@ def audit(
         secrets: what to ask about besides; it is measured, not promised.
         policy: that of the release, or the path of it, where no side file has it.
         meta: `ReleasedRows.meta`, or the path of a side file, where `released` has none with it.
-        delta: failure probability of the (ε, δ) total.
         html: also write a page for whoever answers for data protection.
     """
     chain, asked = chain_of(model), several_secrets(secrets)
@@ -74,7 +72,7 @@ def audit(
     taken, side = Audit(found.setting, asked, found.drift()), found.meta
     progress(0, found.codes.size)
     used = (_audit_batches if found.setting.in_batches else _audit_symbols)(found, taken, progress)
-    report = taken.report(delta, found.unchanged(used))
+    report = taken.report(found.unchanged(used))
     unseeded = None if side is None else side.get("seed") is None and side.get("private") is True
     report = replace(report, unseeded=unseeded, read=found.events.taken.sentence)
     if html is not None:

@@ -63,7 +63,6 @@ class ReleasedFile:
     withheld: int = 0  # rows whose value is empty, because saying nothing kept a secret
     earlier: int = 0  # rows that an earlier run with the same state file had released
     erased: int = 0  # rows of people who were erased from the state file, which are left out
-    times: str | None = None  # what the times were read as, where a budget counts in seconds
     secrets: tuple[SecretTotal, ...] = ()  # what was disclosed about each declared secret, worst over users
     whole_sequence: str = ""  # says in words where nothing is promised about the whole sequence
     made_public: str = ""  # says what a declaration makes public, where that is a place
