@@ -80,8 +80,7 @@ class Report(Result):
     unchanged: bool | None  # the rows are those that the release wrote
     composed: Composition | None  # (ε, δ), where ε was fixed and unlimited
     values: bool | None  # for batches: the values are those that follow from the paths
-    batch: int
-    exact: bool  # False for batches: their extremes are added up, so the totals are from above
+    batch: int  # beyond 1 the extremes of batches are added up, so the totals are from above
     ldp_total: bool | None  # every stream within the budget that needs no model
     secrets: tuple[SecretTotal, ...]  # what was disclosed about those that were kept, then those only measured
     declared: bool | None  # every declared secret within its ε
@@ -112,8 +111,8 @@ class Report(Result):
     def lines(self, named: bool = True) -> list[Line]:
         """What was found, line by line; with the name of the user of whom most was disclosed, unless it is hidden."""
         held = f", {self.held / self.releases:.1%} held at the best guess" if self.held else ""
-        words = ("release", "releases") if self.exact else ("batch", "batches")
-        most = "" if self.exact else f" of at most {self.batch}"
+        words = ("release", "releases") if self.batch == 1 else ("batch", "batches")
+        most = "" if self.batch == 1 else f" of at most {self.batch}"
         said = [
             ("read", self.read),
             ("audited", f"{count(self.releases, *words)}{most} of {count(self.users, 'user')}{held}"),
@@ -144,7 +143,7 @@ def _leaked(report: Report, named: bool) -> str:
     composed = report.whole_sequence or f"composition charges {report.composition:.4g}"
     if not math.isfinite(report.leakage):
         return composed
-    bound, one = ("at most", "release") if report.exact else ("batches added up, at most", "batch")
+    bound, one = ("at most", "release") if report.batch == 1 else ("batches added up, at most", "batch")
     user = f"; user {report.worst_user!r}" if named else ""
     sides = f"up {cell_text(report.most)}, down {cell_text(report.least)}{user}"
     return (
@@ -397,7 +396,6 @@ class Audit:
             composed=composed,
             values=self._values,
             batch=setting.batch,
-            exact=not setting.in_batches,
             ldp_total=_kept(float(state.ldp.max()), budget.ldp_total),
             secrets=disclosed,
             declared=all(checks) if checks else None,

@@ -152,7 +152,10 @@ def summarise(
     if method == "auto" and found is not None and found.heavy:
         found = None
     if found is None and method == "design":
-        raise InputError(NO_DESIGN)
+        raise InputError(
+            "some releases cannot be inverted: fewer outputs than symbols, held at ε = 0, in blocks, or to keep "
+            "secrets; use method learned or model, or release with randomized_response"
+        )
     disclosed = None
     if found is not None:
         parts, way = _design(found, slots, z), ("design", DESIGN)
@@ -169,12 +172,6 @@ def summarise(
     histogram, over_time, transitions = parts
     about = (people.size, codes.size, confidence, *way)
     return Summary(*about, histogram, over_time, np.bincount(slots), transitions, disclosed)
-
-
-NO_DESIGN = (
-    "some releases cannot be inverted: fewer outputs than symbols, held at ε = 0, in blocks, or to keep secrets; use "
-    "method learned or model, or release with randomized_response"
-)
 
 
 Parts = tuple[Estimate, Estimate, Estimate]  # histogram, over time, transitions

@@ -29,9 +29,7 @@ from seqveil.interfaces.files.events import Events, ValueType, read_events, valu
 from seqveil.interfaces.files.table import as_polars
 
 FOR_FIT = "check the value column, or add the value to the alphabet"
-MANY_CLAMPED = 0.02  # share of events at the edge beyond which the range should be named
 WAYS = ("bins", "grid", "cell_metres")  # to cut numbers, points and places
-RULED_OUT = "what nobody did is called impossible, and every account assumes that nobody ever does it"
 EMPTY = ("nothing", "hold")  # what may stand in a slot without events
 
 
@@ -214,13 +212,12 @@ class Fitted(Result):
             added = f"{self.smoothing:g} event{'s' * (self.smoothing != 1)}"
             said.append(("added", f"{added} to each context, spread as all are: nothing is called impossible"))
         elif self.smoothing == 0:
-            said.append(("added", f"nothing: {RULED_OUT}"))
+            why = "what nobody did is called impossible, and every account assumes that nobody ever does it"
+            said.append(("added", f"nothing: {why}"))
         if self.pooled:
             said.append(("other", f"{self.pooled} values that too few people have are one symbol, other"))
         if self.clamped:
-            many = self.clamped > MANY_CLAMPED * self.events
-            more = f", which are many: name the part that counts with {option('range')}" if many else ""
-            said.append(("clamped", f"{self.clamped:,} events outside the cells count to those at the edge{more}"))
+            said.append(("clamped", f"{self.clamped:,} events outside the cells count to those at the edge"))
         if isinstance(model.alphabet, Cells):
             size = f"{model.alphabet.metres:.10g} m"
             said.append(("places", f"cells of {size}, named by their centres; distortion metres"))

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from seqveil.core.bulk import Layout
 from seqveil.core.distortion import Distortion, error_size, resolve
-from seqveil.core.errors import InputError, option
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
@@ -37,7 +36,6 @@ from seqveil.receiver.learn import Learned, learn
 from seqveil.receiver.statistics import Estimate, Summary, summarise
 
 TOGETHER = 1 << 25  # numbers that the distributions of one batch of streams may take
-LONGEST = 1 << 29  # numbers that the distributions of one stream may take
 SHOWN = 20  # rows of a table on the terminal
 
 
@@ -224,8 +222,6 @@ def _decode_symbols(found: Received, online: bool, progress: Progress, drift: Dr
     """Decode as many streams together as fit, event by event; the model check sees what is decoded."""
     setting, log = found.setting, found.log
     width, layout = setting.model.size + setting.model.n, Layout.of(log.who)
-    if not online:
-        _refuse_long(int(layout.lengths.max(initial=0)), width)
     room = max(1, TOGETHER // width)
     for part in layout.parts(most=room) if online else layout.parts(events=room):
         steps = list(part.steps())
@@ -246,13 +242,6 @@ def _asked(drift: Drift | None, people: list[Ints], followed: Seen) -> Seen:
         yield before, seen
 
 
-def _refuse_long(rows: int, width: int) -> None:
-    if rows * width > LONGEST:
-        raise InputError(
-            f"a stream of {rows} rows over {width} numbers is too long to smooth; pass {option('online', True)}"
-        )
-
-
 def _decode_batches(found: Received, online: bool, progress: Progress) -> Decoded:
     """Decode user by user."""
     setting, own = found.setting, dict[Any, list[ReleasedBatch]]()
@@ -261,8 +250,6 @@ def _decode_batches(found: Received, online: bool, progress: Progress) -> Decode
     for mine in own.values():
         rows = np.concatenate([each.rows for each in mine])
         paths, times = [each.path for each in mine], [each.time for each in mine]
-        if not online:
-            _refuse_long(rows.size, setting.model.n)
         with found.naming():
             yield rows, decode_paths(setting, paths, rows.size, times, not online)
         progress(rows.size)
@@ -390,7 +377,8 @@ def stats(
     supported = summary.method == "design" or (check.fits is not False and read_rightly)
     summary = summary.known(supported)
     figures = {"events": summary.histogram.value, "low": summary.histogram.low, "high": summary.histogram.high}
-    table = writing.symbols_frame(chain.alphabet, found.events.reading, figures)
+    values = writing.symbol_columns(chain.alphabet, found.events.reading.value_columns)
+    table = pl.DataFrame([*values, *(pl.Series(name, numbers) for name, numbers in figures.items())])
     return Statistics(_like(released, table), summary, check, supported, chain, per)
 
 

@@ -410,7 +410,6 @@ class Run:
             guarantee="; ".join(promises(setting)),
             warnings=tuple(self._warnings()),
             batch=setting.batch,
-            exact=not setting.in_batches,
             earlier=self.earlier,
             erased=self.erased,
             secrets=disclosed,

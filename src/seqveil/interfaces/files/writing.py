@@ -59,7 +59,6 @@ class ReleasedFile:
     guarantee: str
     warnings: tuple[str, ...]
     batch: int = 1
-    exact: bool = True  # whether the leakage is
     withheld: int = 0  # rows whose value is empty, because saying nothing kept a secret
     earlier: int = 0  # rows that an earlier run with the same state file had released
     erased: int = 0  # rows of people who were erased from the state file, which are left out
@@ -142,7 +141,7 @@ def _realised(account: ReleasedFile) -> str:
     """What was leaked, and what holds beside it; empty where the guarantee says it all."""
     if not np.isfinite(account.leakage):
         return ""
-    total = f"worst total over a stream {'' if account.exact else 'at most '}{account.leakage:.4g}"
+    total = f"worst total over a stream {'' if account.batch == 1 else 'at most '}{account.leakage:.4g}"
     if account.whole_sequence:
         return f"{total}, measured, not promised"
     charged = f"composition charges {account.composition:.4g}"
@@ -336,9 +335,3 @@ def symbol_columns(alphabet: Symbols, names: tuple[str, ...]) -> list[pl.Series]
         return [pl.Series(name, alphabet.points[:, axis]) for axis, name in enumerate(names)]
     values = alphabet.points if isinstance(alphabet, Bins) else alphabet.decode(np.arange(alphabet.n))
     return [pl.Series(names[0], values, strict=False)]
-
-
-def symbols_frame(alphabet: Symbols, reading: Reading, figures: Mapping[str, Any]) -> pl.DataFrame:
-    """Figures about each symbol beside its value."""
-    columns = symbol_columns(alphabet, reading.value_columns)
-    return pl.DataFrame([*columns, *(pl.Series(name, numbers) for name, numbers in figures.items())])
