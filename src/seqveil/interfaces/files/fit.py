@@ -89,20 +89,15 @@ def slots_of(every_seconds: float | None, slot: str | None = None, utc_offset: f
     return Slots(every_seconds, rule, "pad" in more, empty[0] if empty else None, utc_offset or 0.0)  # type: ignore[arg-type]
 
 
-def refuse_strange(words: Mapping[str, Any], known: type) -> None:
-    """Refuse a keyword that is none of the known ones."""
-    strange = sorted(set(words) - set(known.__annotations__))
-    if strange:
-        raise InputError(f"{strange[0]!r} is not known here; expected {', '.join(known.__annotations__)}")
-
-
 def read_values(data: Any, *, public: bool = False, **words: Unpack[ValueWords]) -> CodedValues:
     """The events of a file or a frame, and the codes of their values by an alphabet that is named or found.
 
     `public` refuses whatever looks at the data to find the alphabet, as a private fit must.
     """
-    refuse_strange(words, ValueWords)
-    given: Any = SimpleNamespace(**dict.fromkeys(ValueWords.__annotations__) | words)
+    known = ValueWords.__annotations__
+    if strange := sorted(words.keys() - known.keys()):
+        raise InputError(f"{strange[0]!r} is not known here; expected {', '.join(known)}")
+    given: Any = SimpleNamespace(**dict.fromkeys(known) | words)
     slots = slots_of(given.every_seconds, given.slot, given.utc_offset)
     ways = {name: words[name] for name in WAYS if words.get(name) is not None}  # type: ignore[literal-required]
     named = _named(given, ways, public)

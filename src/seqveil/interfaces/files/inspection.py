@@ -15,7 +15,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -27,7 +27,6 @@ from seqveil.core.model import Reading
 from seqveil.core.words import Line, Result, count
 from seqveil.interfaces.files.cuts import AUTO, around, fitting_size
 from seqveil.interfaces.files.events import PLACE, Events, coordinates_in, order_in, read_events
-from seqveil.interfaces.files.fit import ColumnWords, refuse_strange
 from seqveil.interfaces.files.ordering import DECIMAL, ORDERS, since_1970, text_times
 from seqveil.interfaces.files.table import as_polars, read_table
 
@@ -108,13 +107,20 @@ class Inspection(Result):
         return [*said, ("next", self.command)]
 
 
-def inspect(data: Any, *, format: str | None = None, **words: Unpack[ColumnWords]) -> Inspection:
+def inspect(
+    data: Any,
+    *,
+    user: str | None = None,
+    value: str | None = None,
+    time: str | None = None,
+    format: str | None = None,
+) -> Inspection:
     """Look at a file or a frame (polars, pandas, Arrow) and say what is in it and what to type next.
 
     Parameters:
         data: the file, or the frame.
+        user, value, time: columns that are known; others are guessed from names and values.
         format: of a file whose name does not tell.
-        words: user, value and time where they are known; others are guessed from names and values.
 
     >>> import polars as pl
     >>> rows = {"person": [k // 4 for k in range(80)], "page": ["news", "news", "sport", "news"] * 20}
@@ -122,12 +128,11 @@ def inspect(data: Any, *, format: str | None = None, **words: Unpack[ColumnWords
     >>> found.users, found.events, found.command
     (20, 80, 'seqveil fit DATA -o DATA.model --user-column person --value-column page')
     """
-    refuse_strange(words, ColumnWords)
     source = as_polars(data)
     if isinstance(source, str | os.PathLike) and os.fspath(source) == "-":
         raise InputError("a look at a file reads it more than once, so it cannot come from a pipe; name a file")
     table = read_table(source, None, format)
-    guess = Guess(table.frame.head(HEAD), Reading().but(**words), table.name)
+    guess = Guess(table.frame.head(HEAD), Reading().but(user, value, time), table.name)
     events = read_events(table, guess.reading, missing="drop")
     order = next((role.why for role in guess.roles if role.role == "order"), events.taken.why)
     taken, (people, who) = replace(events.taken, why=order, dropped=0), events.people
