@@ -267,6 +267,12 @@ class ByUser:
         """These for some users, the others for the rest; in arrays of their own."""
         return self.mapped(lambda mine, other: np.where(who.reshape(-1, *(1,) * (mine.ndim - 1)), mine, other), other)
 
+    @property
+    def nbytes(self) -> int:
+        """What the arrays take, in bytes."""
+        values = (getattr(self, name) for name in self.__dataclass_fields__)  # type: ignore[attr-defined]
+        return sum(value.nbytes for value in values if value is not None)
+
     def mapped(self, act: Callable[..., Any], *others: Self) -> Self:
         """The result of `act` for each array and those of others like it."""
         made: list[Any] = []

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from seqveil.core.bulk import NARROW, Layout, compiled, form, in_parts, ready
 from seqveil.core.kernel import Floats, Ints, grouped_sum
@@ -31,6 +31,19 @@ GONE = 1e-280  # what is less is no longer to be trusted where only floats carry
 CHUNK = 1 << 22  # numbers gathered at once
 SIDE = 8  # users who go side by side: `_products` names each of them
 CLEAR = 1e-120  # what is more hears nothing of the faint ones
+
+
+def advance(model: MarkovModel, weights: ArrayLike) -> Floats:
+    """weights · P for weights over states, (S,) or (B, S).
+
+    *Guarantee*: every sum is taken in the order of the sparse structure, never by a blocked dense product: a row's
+    result does not depend, to the last bit, on what other rows it was computed with.
+    """
+    rows = np.asarray(weights, np.float64)
+    moved = model.inflow @ np.ascontiguousarray(rows.reshape(-1, model.size).T)
+    out, again = np.ascontiguousarray(moved[: model.size].T), moved[model.size :].T
+    out += again[:, model.answers] * model.anew
+    return out.reshape(rows.shape)
 
 
 def start(model: MarkovModel, users: int) -> Floats:
@@ -69,7 +82,7 @@ def predict(model: MarkovModel, posterior: Floats) -> Floats:
 
 def _onward(model: MarkovModel, states: Floats, posterior: Floats, column: Floats | Ints, marginal: Floats) -> Floats:
     """One step on from `posterior`, and from the faint ones of the `states` that it was conditioned from."""
-    ahead = model.advance(posterior)
+    ahead = advance(model, posterior)
     ahead /= total(ahead)[:, None]
     return ahead if model.full_support else _mended(model, ahead, states, column, marginal)
 
@@ -95,7 +108,7 @@ def _with_faint(ahead: Floats, logs: Floats) -> Floats:
 
 
 def _advance_logs(model: MarkovModel, logs: Floats) -> Floats:
-    """`MarkovModel.advance` in the log domain: (B, S) → (B, S)."""
+    """`advance` in the log domain: (B, S) → (B, S)."""
     inflow = model.inflow
     reached, begins = model.entered
     counts = np.diff(begins, append=inflow.nnz)
@@ -153,7 +166,7 @@ def lost(model: MarkovModel, states: Floats, steps: int, ahead: Floats) -> NDArr
         return np.zeros(len(states), bool)
     allowed = states != 0
     for _ in range(steps):
-        allowed = model.advance(allowed) > 0
+        allowed = advance(model, allowed) > 0
     return (allowed & ((ahead == 0) | ((ahead < 0) & (ahead < np.log(GONE))))).any(1)
 
 
@@ -290,7 +303,7 @@ def carry(model: MarkovModel, distributions: Floats, column: Floats) -> Floats:
 
     `column` is one for all rows (n,), or one for each (R, n).
     """
-    moved = model.advance(clear(distributions) * column[..., model.newest])
+    moved = advance(model, clear(distributions) * column[..., model.newest])
     return _mended(model, moved, distributions, column, 1.0)
 
 

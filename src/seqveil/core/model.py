@@ -254,16 +254,8 @@ class MarkovModel(States):
         return np.array(self.newest), pointers, sources, self.inflow.data, self.anew, np.array(self.answers)
 
     def advance(self, weights: ArrayLike) -> Floats:
-        """weights · P for weights over states, (S,) or (B, S).
-
-        *Guarantee*: every sum is taken in the order of the sparse structure, never by a blocked dense product: a row's
-        result does not depend, to the last bit, on what other rows it was computed with.
-        """
-        rows = np.asarray(weights, np.float64)
-        moved = self.inflow @ np.ascontiguousarray(rows.reshape(-1, self.size).T)
-        out, again = np.ascontiguousarray(moved[: self.size].T), moved[self.size :].T
-        out += again[:, self.answers] * self.anew
-        return out.reshape(rows.shape)
+        """weights · P for weights over states, (S,) or (B, S)."""
+        return filtering.advance(self, weights)
 
     @cached_property
     def anew(self) -> Floats:

@@ -54,10 +54,11 @@ class Live:
 
     def __init__(self, history: Sequence[Terms], store: StateStore, memory: int) -> None:
         self._history, self._setting, self._store = history, history[-1], store
-        size = len(packing.pack(State.start(self._setting), 0.0))
-        self._epoch = packing.epoch_of(store.salt) if store.durable else 0.0
-        self._room = max(1, memory // (GROWTH * size + BESIDE)) if store.durable else sys.maxsize
-        self.together = max(1, LARGE // size)  # users who take a step at once
+        start, self._epoch, self._room = State.start(self._setting), 0.0, sys.maxsize
+        if store.durable:
+            self._epoch = packing.epoch_of(store.salt)
+            self._room = max(1, memory // (GROWTH * len(packing.pack(start, 0.0)) + BESIDE))
+        self.together = max(1, LARGE // start.nbytes)  # users who take a step at once
         self.state = State.start(self._setting, 0)
         self._ids, self._released = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._names: list[str] = []  # of each slot that is taken

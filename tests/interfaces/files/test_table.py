@@ -95,13 +95,13 @@ def test_any_separator_is_found_in_the_first_lines(tmp_path, separator, name, ma
         ('"user","a;b;c",value\nx,y,z\n', ","),
         ("user value\n", ","),
         ("user|value|note\na|b|1;2;3\n", "|"),
-        ("user,value;x\na,b;c\n", None),
-        ("who;what,where\na;b,c\n", None),
+        ("user,value;x\na,b;c\n", ","),
+        ("who;what,where\na;b,c\n", ","),
         ("user;value,user\nvalue;a,b\n", None),
     ],
 )
 def test_separators_in_doubt(text, expected):
-    assert separator_of(text.encode(), ",") == expected
+    assert separator_of(text.encode(), ["user", "value"], ",") == expected
 
 
 def test_standard_input_and_its_format(monkeypatch):
@@ -172,6 +172,8 @@ def test_parquet_refusals(tmp_path):
     path = tmp_path / "d.parquet"
     pl.DataFrame({"user": ["a", None], "value": [SECRET, SECRET]}).write_parquet(path)
     assert "row 2: column 'user' is empty" in refusal(path)
+    pl.DataFrame({"user": [SECRET, "b"], "value": [1.0, float("inf")]}).write_parquet(path)
+    assert "row 2: column 'value' must hold finite numbers" in refusal(path)
     pl.DataFrame({"user": [SECRET, "b"], "value": [1.0, float("nan")]}).write_parquet(path)
     assert "row 2: column 'value' is empty" in refusal(path)
     pl.DataFrame({"user": [], "value": []}, schema={"user": pl.String, "value": pl.Int64}).write_parquet(path)

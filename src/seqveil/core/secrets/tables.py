@@ -181,7 +181,8 @@ class AskedOfUsers:
         weights = np.where(common[..., None], masses[:, :, 0], masses[:, :, 1])
         up, down = factor[..., 0], factor[..., -1]  # of one side the same
         down, up = np.where(common, up, down), np.where(common, down, up)
-        low, high = rare / (rare + other * down), rare * up / (rare * up + other)
+        with np.errstate(invalid="ignore"):  # of several answers two may be impossible, but only of two there is a box
+            low, high = rare / (rare + other * down), rare * up / (rare * up + other)
         if sides == "up":
             low, high = np.where(common, low, 0.0), np.where(common, 1.0, high)
         mean = np.add.reduce(weights, 2) / whole[:, None]
