@@ -22,7 +22,6 @@ from seqveil.core.randomness import known_as
 from seqveil.core.secrets import Secret, SecretTrackers
 from seqveil.core.words import CHECK_ON_PEOPLE, Grade, Line, Result, Risk, cell_text, count, moved, percent
 from seqveil.engine import batches
-from seqveil.engine.budget import Composition, compose
 from seqveil.engine.secrets import SecretTotal, totals
 from seqveil.engine.stream import (
     NOTHING,
@@ -38,7 +37,6 @@ from seqveil.engine.stream import (
 from seqveil.receiver.drift import Drift, ModelCheck
 from seqveil.receiver.evidence import Followed
 
-DELTA = 1e-6  # failure probability of the (ε, δ) total
 ROUNDING = 1e-9  # sums of floats may pass a bound by this much of it
 CHECKS = {  # what an audit checks, by the names of its report
     "each_release": "every release within its ε",
@@ -78,7 +76,6 @@ class Report(Result):
     window: bool | None
     epsilons: bool | None  # the file's ε are those the setting spent
     unchanged: bool | None  # the rows are those that the release wrote
-    composed: Composition | None  # (ε, δ), where ε was fixed and unlimited
     values: bool | None  # for batches: the values are those that follow from the paths
     batch: int  # beyond 1 the extremes of batches are added up, so the totals are from above
     ldp_total: bool | None  # every stream within the budget that needs no model
@@ -124,10 +121,6 @@ class Report(Result):
         said += [("secret", _disclosed(total)) for total in self.secrets]
         if self.worst_window is not None:
             said.append(("window", f"at most {self.worst_window:.4g} realised in any one window"))
-        if self.composed is not None:
-            c = self.composed
-            paid = f"{c.releases} charged {words[c.releases != 1]}"
-            said.append(("(ε, δ)", f"({c.exact:.4g}, {c.delta:g}) for the longest stream, {paid}"))
         checks, good = {text: getattr(self, name) for name, text in CHECKS.items()}, "kept"
         if self.unseeded is False:  # then no promise is kept, whatever its figures
             checks |= {CHECKS["unseeded"]: None, "the release was seeded: whoever knows the seed can undo it": False}
@@ -372,9 +365,6 @@ class Audit:
         disclosed = tuple(totals(self._secrets, self._accounts.values(), [*promised, *asked]))
         checks = [total.kept for total in disclosed if total.kept is not None]
         risk = Risk.of(setting, accounts, disclosed, doubts=check.doubts, support=check.support, undone=check.rejection)
-        composed = None
-        if setting.mechanism.sound and not (budget.limited or setting.unbounded):
-            composed = compose(setting.epsilon, -(-int(state.steps.max()) // setting.policy.block), DELTA)
         return Report(
             users=len(users),
             releases=self._releases,
@@ -393,7 +383,6 @@ class Audit:
             window=_kept(self._worst_window, budget.per_window),
             epsilons=self._epsilons,
             unchanged=unchanged,
-            composed=composed,
             values=self._values,
             batch=setting.batch,
             ldp_total=_kept(float(state.ldp.max()), budget.ldp_total),
