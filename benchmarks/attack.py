@@ -75,7 +75,9 @@ def run(
             raw, secret, more = held[: each.people, : each.clicks], each.secret.over(chain.alphabet), {}
             released = each.release(raw)
             if each.setting is not None:
-                believer = partial(posteriors, Evidence.of(each.setting, released), types)
+                users = np.repeat(np.arange(len(released)), list(map(len, released)))
+                evidence = Evidence.of_streams(each.setting, users, np.concatenate(list(released)))
+                believer = partial(posteriors, evidence, types)
                 more = {"believers": {f"Bayes with {TYPES} types": believer}}
             found = attack_secret(released, list(raw), secret, each.secret.epsilon, **more)
             rows.append(_printed(each.name, each.secret.epsilon, found))

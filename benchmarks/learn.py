@@ -48,7 +48,9 @@ def run(data: Path | None) -> list[dict[str, object]]:
     print(f"  {'model of the second file':<34}{'people':>8}{'released':>10}{'decoded':>10}")
     rows = [second("none: randomized_response again", none, "randomized_response")]
     for people in PEOPLE:
-        learned = learn(Evidence.of(first, released(first, clicks(people, seed=1), seed=3)), alphabet)
+        codes = released(first, clicks(people, seed=1), seed=3)
+        users = np.repeat(np.arange(people), codes.shape[1])
+        learned = learn(Evidence.of_streams(first, users, codes.ravel()), alphabet)
         rows.append(second("learned from the first release", learned.model, "optimal", people))
     raw = clicks(PEOPLE[-1], seed=1)
     return [

@@ -24,7 +24,7 @@ def release_file(data, setting, out, group=release.GROUP, chunk=release.CALL_ROW
 
 def audit_file(released, model, **how):
     """The report of an audit."""
-    return sv.audit(released, model, **how).report
+    return sv.audit(released, model, **how)
 
 
 def decode_file(released, model, out, **how):

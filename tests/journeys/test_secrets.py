@@ -249,7 +249,7 @@ def test_some_streams_end_inside_a_window_and_some_do_not():
         said = shown._repr_html_()
         assert "the first window of 2 of 5 streams is not over" in said
         assert "the last window of 1 of 5 streams is not over" in said
-    assert (released.account.grade, audited.report.graded.colour) == ("unchecked", "unchecked")
+    assert (released.account.grade, audited.graded.colour) == ("unchecked", "unchecked")
     assert not sv.release(frame, SOON, secrets=[sv.secrets.ever("clinic", epsilon=0.5)]).account.secrets[0].unkept
 
 

@@ -104,6 +104,11 @@ def released_by(setting, truth, seed):
     return np.stack([fleet.release(np.arange(len(truth)), step, randomness).codes for step in truth.T], axis=1)
 
 
+def evidence_of(setting, released):
+    users = np.repeat(np.arange(len(released)), list(map(len, released)))
+    return Evidence.of_streams(setting, users, np.concatenate(list(released)))
+
+
 STICKY = MarkovModel([0.6, 0.3, 0.1], [[0.9, 0.05, 0.05], [0.1, 0.8, 0.1], [0.3, 0.1, 0.6]])
 NONE = MarkovModel([1 / 3] * 3, np.full((3, 3), 1 / 3))
 
@@ -118,7 +123,7 @@ def test_evidence_is_what_the_kernels_give_each_symbol_and_equal_columns_of_a_ro
         budget = Budget(ldp_total=4 * epsilon)
         setting = Policy(epsilon=epsilon, mechanism="randomized_response", budget=budget).on(NONE)
         codes = np.array(released_by(setting, raw, 1))
-        found = Evidence.of(setting, codes)
+        found = evidence_of(setting, codes)
         said = found.table[found.index].reshape(20, 9, 3)
         truth = np.where(np.eye(3)[codes] > 0, np.exp(epsilon), 1.0) / (np.exp(epsilon) + 2)
         truth[:, 4:] = 1.0  # held: it says nothing
@@ -140,7 +145,7 @@ def test_evidence_is_what_the_kernels_give_each_symbol_and_equal_columns_of_a_ro
 def test_the_chain_is_learned_whatever_released_it(setting):
     streams, raw = CodeStreams(setting, randomness=SeededRandomness(4)), STICKY.sample(30, users=900, seed=2)
     released = np.stack([streams.release(range(900), column).codes for column in raw.T], axis=1)
-    learned = learn(Evidence.of(setting, [own[: 5 + k % 30] for k, own in enumerate(released)]))
+    learned = learn(evidence_of(setting, [own[: 5 + k % 30] for k, own in enumerate(released)]))
     assert (learned.found.users, learned.end.converged, learned.held_out.earned) == (900, True, True)
     assert distance(learned.model) < 0.14
 
@@ -160,7 +165,7 @@ def test_where_there_is_no_context_none_is_found():
     for seed in range(20):
         setting = Policy(epsilon=1.0, mechanism="randomized_response").on(NONE)
         flat = np.random.default_rng(seed).integers(0, 3, size=(100, 15))
-        earned.append(learn(Evidence.of(setting, released_by(setting, flat, seed))).held_out.earned)
+        earned.append(learn(evidence_of(setting, released_by(setting, flat, seed))).held_out.earned)
     assert not any(earned)  # false alarms: at most one in ten thousand each
 
 
@@ -177,7 +182,7 @@ def test_held_out_gain_is_the_log_likelihood_ratio():
 def test_a_single_user_is_learned_around_the_population():
     setting = Policy(epsilon=2.0, mechanism="randomized_response").on(NONE)
     odd = MarkovModel([1 / 3] * 3, [[0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.8, 0.1, 0.1]])
-    evidence = Evidence.of(setting, released_by(setting, odd.sample(1500, users=1, seed=1), 3))
+    evidence = evidence_of(setting, released_by(setting, odd.sample(1500, users=1, seed=1), 3))
     everyone = Chain(STICKY.prior, STICKY.chain.toarray())
     assert learn(evidence).held_out.earned  # by pieces of the one stream
     own, stubborn = (mode(evidence, everyone, strength)[0].chain.model(NONE.alphabet) for strength in (30.0, 1e9))
@@ -188,7 +193,7 @@ def test_a_single_user_is_learned_around_the_population():
 def test_what_cannot_be_learned_from_is_refused():
     batched = Policy(epsilon=2.0, batch=2, mechanism="tree").on(STICKY)
     with pytest.raises(InputError, match="batches"):
-        Evidence.of(batched, [[0, 1]])
+        Evidence.of_streams(batched, np.zeros(2, int), np.array([0, 1]))
     with pytest.raises(InputError, match="no events"):
         learn(Evidence(np.ones((1, 2)), np.zeros(0, np.int64), np.zeros(0, np.int64)))
     with pytest.raises(InputError, match="probability 0"):
@@ -241,7 +246,7 @@ def test_evidence_of_kernels_that_remember_goes_by_what_they_remember(window):
     setting = Policy(secrets=[secret], side_information=np.inf).on(STICKY)
     streams, raw = CodeStreams(setting, randomness=SeededRandomness(1)), STICKY.sample(4, users=15, seed=3)
     codes = np.stack([streams.release(range(15), column).codes for column in raw.T], axis=1)
-    evidence, over = Evidence.of(setting, codes), secret.over(STICKY.alphabet)
+    evidence, over = evidence_of(setting, codes), secret.over(STICKY.alphabet)
     every, state = np.array(list(itertools.product(range(3), repeat=4))), State.start(setting, 15)
     exact, memory = np.ones((15, len(every))), np.zeros(len(every), np.int64)
     for t in range(4):

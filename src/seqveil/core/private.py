@@ -8,7 +8,9 @@ pure.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -181,3 +183,16 @@ def _run(count: int, randomness: Randomness) -> Ints:
         alive = alive[_decays(np.ones(alive.size, np.int64), 1, randomness)]
         length[alive] += 1
     return length
+
+
+def origin_in_words(origin: Mapping[str, Any]) -> str:
+    """A model's record of how it was made, in a sentence."""
+    if origin.get("kind") != "private fit":
+        return f"{origin.get('kind', 'unknown')}: {origin.get('note', 'see the model file')}"
+    if not origin.get("private"):
+        return "fitted with seeded noise: NOT private"
+    most = origin["contribution"]["transitions"]
+    return (
+        f"fitted with ε = {origin['epsilon']:g} for each user ({origin['relation']}; at most {most} transitions and "
+        f"one start of each; {origin['noise']})"
+    )

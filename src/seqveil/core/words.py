@@ -31,6 +31,7 @@ IMPOSSIBLE = "the model calls impossible what they may do"  # a doubt about a se
 UNCHECKED = "nobody checked that these people follow the model"  # a doubt, until their releases were asked
 NIGHT_AND_DAY = "the chain does not know night from day: `seqveil attack` says whether it holds"  # a doubt about hours
 MEASURED = "measured, not promised"
+CHECK_ON_PEOPLE = "an attack (`seqveil attack`, in Python `seqveil.attack`) tries the promise on real people"
 PUBLIC_ZONE = "the zone is public: name places that are the same for everyone, never one person's home"
 SUSPICION = 0.25  # that the sentence of a secret takes as its example
 _NAMED = 4  # values named in a sentence; the others are counted

@@ -96,11 +96,6 @@ class Terms:
         return NO_BOUND if self.unbounded else ""
 
     @property
-    def exact(self) -> bool:
-        """Whether the account of the whole sequence is exact; for batches, and kernels that remember, it is a bound."""
-        return not (self.in_batches or self.remembered)
-
-    @property
     def lasts(self) -> str:
         """Says where the promises of secrets end, and with them the releases of a stream; empty where they never do."""
         if self.trackers is None or self.trackers.limit is None:

@@ -7,14 +7,13 @@ from importlib.metadata import entry_points
 
 from seqveil.interfaces.commands.bridge import bridge
 from seqveil.interfaces.commands.models import fit, inspect, learn
-from seqveil.interfaces.commands.options import Section
 from seqveil.interfaces.commands.plan import mechanisms, plan
 from seqveil.interfaces.commands.receive import audit, decode, stats
 from seqveil.interfaces.commands.release import release
 from seqveil.interfaces.commands.serve import serve, studio
 from seqveil.interfaces.commands.spark import spark
 from seqveil.interfaces.commands.state import state
-from seqveil.interfaces.commands.terminal import Commands, common_options, run
+from seqveil.interfaces.commands.terminal import Commands, Section, common_options, run
 
 app = Section(
     cls=Commands,

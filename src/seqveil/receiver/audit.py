@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -16,11 +17,11 @@ from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import larger_side
 from seqveil.core.mechanisms import Sent
+from seqveil.core.private import origin_in_words
 from seqveil.core.randomness import known_as
 from seqveil.core.secrets import Secret, SecretTrackers
-from seqveil.core.words import Grade, Risk
+from seqveil.core.words import CHECK_ON_PEOPLE, Grade, Line, Result, Risk, cell_text, count, moved, percent
 from seqveil.engine import batches
-from seqveil.engine.budget import Composition, compose
 from seqveil.engine.secrets import SecretTotal, totals
 from seqveil.engine.stream import (
     NOTHING,
@@ -37,10 +38,22 @@ from seqveil.receiver.drift import Drift, ModelCheck
 from seqveil.receiver.evidence import Followed
 
 ROUNDING = 1e-9  # sums of floats may pass a bound by this much of it
+CHECKS = {  # what an audit checks, by the names of its report
+    "each_release": "every release within its ε",
+    "each_stream": "every stream within its Σε",
+    "total": "every stream within the total budget",
+    "window": "every window within its budget",
+    "ldp_total": "every stream within the budget that needs no model",
+    "declared": "every declared secret within its ε, in every whole window",
+    "epsilons": "the ε of every row is what the policy spends there",
+    "values": "the values are those that follow from the paths",
+    "unchanged": "the rows are those that the release wrote",
+    "unseeded": "the side file names no seed",
+}
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, repr=False)
+class Report(Result):
     """What an audit found. A check is True (kept), False (broken) or None (nothing of the kind was promised).
 
     A release is one symbol, or one batch; of blocks every block is within its ε (`each_release`).
@@ -63,10 +76,8 @@ class Report:
     window: bool | None
     epsilons: bool | None  # the file's ε are those the setting spent
     unchanged: bool | None  # the rows are those that the release wrote
-    composed: Composition | None  # (ε, δ), where ε was fixed and unlimited
     values: bool | None  # for batches: the values are those that follow from the paths
     batch: int
-    exact: bool  # whether the leakage is, and not an upper bound
     ldp_total: bool | None  # every stream within the budget that needs no model
     secrets: tuple[SecretTotal, ...]  # what was disclosed about those that were kept, then those only measured
     declared: bool | None  # every declared secret within its ε
@@ -74,6 +85,7 @@ class Report:
     words: tuple[str, ...]  # what all that means for a person, a sentence each
     bound_grade: Grade  # if every promise was kept
     check: ModelCheck  # whether the releases fit the model
+    origin: Mapping[str, Any] | None  # how the model was made
     unseeded: bool | None = None  # no seed is known to have made the randomness; with one, all of it can be undone
     read: str = ""  # how the rows were read and ordered, in words, where they came from a file
 
@@ -85,9 +97,66 @@ class Report:
     @property
     def passed(self) -> bool:
         """Whether nothing was found that breaks a promise; what could not be checked does not count against it."""
-        promises = (self.each_release, self.each_stream, self.total, self.window, self.ldp_total, self.declared)
-        found = (self.epsilons, self.values, self.unchanged, self.unseeded)
-        return all(check is not False for check in (*promises, *found))
+        return all(getattr(self, name) is not False for name in CHECKS)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values, its checks together."""
+        facts, grade = super().to_dict(), self.graded
+        checks = {name: facts.pop(name) for name in CHECKS}
+        return {"passed": self.passed, "checks": checks, **facts, "grade": grade.colour, "grade_why": grade.why}
+
+    def lines(self, named: bool = True) -> list[Line]:
+        """What was found, line by line; with the name of the user of whom most was disclosed, unless it is hidden."""
+        held = f", {self.held / self.releases:.1%} held at the best guess" if self.held else ""
+        words = ("release", "releases") if self.batch == 1 else ("batch", "batches")
+        most = "" if self.batch == 1 else f" of at most {self.batch}"
+        said = [
+            ("read", self.read),
+            ("audited", f"{count(self.releases, *words)}{most} of {count(self.users, 'user')}{held}"),
+            *(("means", sentence) for sentence in self.words),
+            ("grade", f"{self.graded.text} (docs/guarantee.md)"),
+            ("leakage", _leaked(self, named)),
+            ("no model", f"{cell_text(self.ldp)}-LDP over a stream" if math.isfinite(self.ldp) else "no LDP bound"),
+        ]
+        said += [("secret", _disclosed(total)) for total in self.secrets]
+        if self.worst_window is not None:
+            said.append(("window", f"at most {self.worst_window:.4g} realised in any one window"))
+        checks, good = {text: getattr(self, name) for name, text in CHECKS.items()}, "kept"
+        if self.unseeded is False:  # then no promise is kept, whatever its figures
+            checks |= {CHECKS["unseeded"]: None, "the release was seeded: whoever knows the seed can undo it": False}
+            good = "seed apart"
+        said += [(good if held else "BROKEN", text) for text, held in checks.items() if held is not None]
+        said.append(self.check.said)
+        if self.origin is not None:
+            said.append(("model", origin_in_words(self.origin)))
+        return said + ([("people", CHECK_ON_PEOPLE)] if self.secrets else [])
+
+
+def _leaked(report: Report, named: bool) -> str:
+    composed = report.whole_sequence or f"composition charges {report.composition:.4g}"
+    if not math.isfinite(report.leakage):
+        return composed
+    bound, one = ("at most", "release") if report.batch == 1 else ("batches added up, at most", "batch")
+    user = f"; user {report.worst_user!r}" if named else ""
+    sides = f"up {cell_text(report.most)}, down {cell_text(report.least)}{user}"
+    return (
+        f"{bound} {report.leakage:.4g} over a stream ({sides}); {composed}; one {one} at most "
+        f"{cell_text(report.worst_release)}"
+    )
+
+
+def _disclosed(total: SecretTotal) -> str:
+    """What the releases disclosed about a secret."""
+    figures = f"worst over {count(total.users, 'user')} (between {total.lowest:.4g} and {total.highest:.4g})"
+    if total.epsilon is None:
+        became = percent(moved(0.10, max(0.0, total.highest)))
+        means = f"the log odds moved by {total.log_odds_worst:.4g}, so that a suspicion of 10 % became {became}"
+        return f"{total.sentence}: {means}, {figures}"
+    if total.kept is None:
+        return f"{total.sentence}. But {total.unkept}"
+    beside = f"; {total.unkept}" if total.unkept else ""
+    moves = f"The log odds moved by {total.log_odds_worst:.4g} of at most {total.epsilon:g}"
+    return f"{total.sentence}. {moves}, {figures}{beside}"
 
 
 def _trackers(setting: Terms, secrets: tuple[Secret, ...], place: int = 0) -> SecretTrackers:
@@ -283,7 +352,7 @@ class Audit:
                 recent.popleft()
             self._worst_window = max(self._worst_window, math.fsum(cost for _, cost in recent))
 
-    def report(self, delta: float = 1e-6, unchanged: bool | None = None) -> Report:
+    def report(self, unchanged: bool | None = None) -> Report:
         """Everything found so far; `unchanged` is what the caller knows of the file."""
         check = ModelCheck.of(self._drift)
         users, setting, budget = list(self._index), self.setting, self.setting.budget
@@ -296,9 +365,6 @@ class Audit:
         disclosed = tuple(totals(self._secrets, self._accounts.values(), [*promised, *asked]))
         checks = [total.kept for total in disclosed if total.kept is not None]
         risk = Risk.of(setting, accounts, disclosed, doubts=check.doubts, support=check.support, undone=check.rejection)
-        composed = None
-        if setting.mechanism.sound and not (budget.limited or setting.unbounded):
-            composed = compose(setting.epsilon, -(-int(state.steps.max()) // setting.policy.block), delta)
         return Report(
             users=len(users),
             releases=self._releases,
@@ -317,10 +383,8 @@ class Audit:
             window=_kept(self._worst_window, budget.per_window),
             epsilons=self._epsilons,
             unchanged=unchanged,
-            composed=composed,
             values=self._values,
             batch=setting.batch,
-            exact=setting.exact,
             ldp_total=_kept(float(state.ldp.max()), budget.ldp_total),
             secrets=disclosed,
             declared=all(checks) if checks else None,
@@ -328,6 +392,7 @@ class Audit:
             words=risk.sentences,
             bound_grade=risk.grade,
             check=check,
+            origin=setting.model.origin,
         )
 
     def _promised(self, within: bool) -> bool | None:

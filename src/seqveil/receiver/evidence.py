@@ -22,12 +22,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from seqveil.core import filtering
 from seqveil.core.alphabet import Symbols
 from seqveil.core.bulk import ANY, Layout, places_within
-from seqveil.core.errors import DataError, InputError
+from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.engine.blocks import Made
@@ -122,15 +122,6 @@ class Evidence:
         numbers = max(1, BLOCK // (states * self.cases))
         for places, lengths in self.layout.blocks(numbers, together if together >= WORTH_IT else ANY):
             yield Walk(self, places, lengths, newest)
-
-    @classmethod
-    def of(cls, setting: Terms, released: Iterable[ArrayLike]) -> Evidence:
-        """Of released codes, one sequence a user (NOTHING where nothing was released); events come user by user."""
-        streams = [np.asarray(codes, np.int64) for codes in released]
-        if not streams or any(codes.ndim != 1 for codes in streams):
-            raise DataError("expected one sequence of released codes per user")
-        users = np.repeat(np.arange(len(streams)), [codes.size for codes in streams])
-        return cls.of_streams(setting, users, np.concatenate(streams))
 
     @classmethod
     def of_streams(

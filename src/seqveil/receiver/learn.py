@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,7 +72,6 @@ class HeldOut:
 class Learned(Result):
     """A chain learned from releases, where EM came to, and what speaks for it."""
 
-    title: ClassVar[str] = "Learned"
     model: MarkovModel
     found: ExpectedStatistics
     end: Climb
@@ -169,7 +168,7 @@ def _every(evidence: Evidence, step: int) -> NDArray[np.bool_]:
     return mask
 
 
-def family(evidence: Evidence, alphabet: Symbols | None) -> Chain:
+def family(evidence: Evidence, alphabet: Symbols) -> Chain:
     """The best chain of order 1 in the family: a few shares and one distribution of where jumps go."""
     n, shapes = evidence.n, np.stack([np.eye(evidence.n), *near(alphabet)])
     shares, base = np.full(len(shapes), 0.5 / len(shapes)), np.full(n, 1.0 / n)
@@ -185,10 +184,10 @@ def family(evidence: Evidence, alphabet: Symbols | None) -> Chain:
     return Chain(base, distribution(rows, FLOOR))
 
 
-def near(alphabet: Symbols | None) -> list[Floats]:
+def near(alphabet: Symbols) -> list[Floats]:
     """A step to one of the closest other symbols, for bins of a number and cells of a grid: one matrix, or none."""
     points = alphabet.points if isinstance(alphabet, Bins | Grid) else None
-    if alphabet is not None and alphabet.on_map and alphabet.points is not None:
+    if alphabet.on_map and alphabet.points is not None:
         points = geography.plane(alphabet.points)
     if points is None or len(points) < 3:
         return []

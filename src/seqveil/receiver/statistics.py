@@ -152,7 +152,10 @@ def summarise(
     if method == "auto" and found is not None and found.heavy:
         found = None
     if found is None and method == "design":
-        raise InputError(NO_DESIGN_GUARDED if setting.guards else NO_DESIGN)
+        raise InputError(
+            "some releases cannot be inverted: fewer outputs than symbols, held at ε = 0, in blocks, or to keep "
+            "secrets; use method learned or model, or release with randomized_response"
+        )
     disclosed = None
     if found is not None:
         parts, way = _design(found, slots, z), ("design", DESIGN)
@@ -169,16 +172,6 @@ def summarise(
     histogram, over_time, transitions = parts
     about = (people.size, codes.size, confidence, *way)
     return Summary(*about, histogram, over_time, np.bincount(slots), transitions, disclosed)
-
-
-NO_DESIGN = (
-    "some releases cannot be inverted: fewer outputs than symbols, held at ε = 0, or in blocks; use method learned, "
-    "or release with randomized_response"
-)
-NO_DESIGN_GUARDED = (
-    "releases that keep declared secrets cannot be inverted, because they reveal too little about them; use method "
-    "learned or model"
-)
 
 
 Parts = tuple[Estimate, Estimate, Estimate]  # histogram, over time, transitions

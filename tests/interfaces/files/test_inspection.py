@@ -158,8 +158,6 @@ def test_columns_that_are_named(tmp_path):
     found = sv.inspect(path, user="device", value="breite,laenge")
     assert "--user-column device --value-column breite,laenge --grid auto" in found.command
     assert pasted(found, path, tmp_path).n == 100
-    with pytest.raises(InputError, match="'usercolumn' is not known here"):
-        sv.inspect(rows, usercolumn="device")
     with pytest.raises(DataError, match="column 'tags' must hold text or numbers"):
         sv.inspect(rows.with_columns(tags=pl.Series([["a"], None] * 60)), user="device", value="tags")
 

@@ -125,14 +125,6 @@ def test_what_is_refused():
             fit_file(events(("a", 2.0, "x")), every_seconds=1, **words)
 
 
-def test_slots_that_are_mostly_empty_are_asked_about():
-    """As when milliseconds are taken for seconds."""
-    rows = events(*((user, 16 * k, "x") for user in "ab" for k in range(60)))
-    asked = "120 rows became 18,882 events, most of them empty slots: are the times in seconds"
-    assert asked in str(fit_file(rows, every_seconds=0.1))
-    assert "empty slots" not in str(fit_file(rows, every_seconds=16))
-
-
 def test_the_model_keeps_the_slots(tmp_path):
     frame = events(("a", 0.0, "x"), ("a", 2.0, "y"), ("b", 1.0, "x"))
     model = fit_file(frame, every_seconds=1, slot="most,pad", smoothing=1).model

@@ -300,7 +300,7 @@ def test_without_a_key_rows_go_by_symbol_and_account_side_file_audit_and_decode_
     for given in [policy] if observed else [policy, None]:  # whose models the side file does not have
         audited = sv.audit(tmp_path / "out.csv", model, policy=given)
         assert audited.passed
-        (ours,), (theirs,) = audited.report.secrets, made.account.secrets
+        (ours,), (theirs,) = audited.secrets, made.account.secrets
         assert ours.log_odds_worst <= theirs.log_odds_worst + 1e-9 <= 0.5  # which is rounded outward
         plain = sv.Policy(secrets=[secret], observers=[other] * observed, side_information=0.0)
         by_symbol, found = (

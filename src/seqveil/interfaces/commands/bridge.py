@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from seqveil.core.errors import InputError, needs_extra
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import ARRIVAL, INTERRUPTIONS, Interrupted, tell_hidden
+from seqveil.interfaces.commands.terminal import ARRIVAL, INTERRUPTIONS, Interrupted, Section, tell_hidden
 from seqveil.interfaces.logs import log
 
 if TYPE_CHECKING:
     from seqveil.interfaces.bridge.core import Core, Link
     from seqveil.interfaces.bridge.payloads import Payloads
 
-bridge = o.Section(help="Release what arrives on a message broker.", no_args_is_help=True, rich_markup_mode=None)
+bridge = Section(help="Release what arrives on a message broker.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @dataclass(frozen=True)

@@ -88,8 +88,7 @@ def fit(
     o.check_model_out(out, data)
     how = {"format": format, **vars(columns), **vars(wanted)}
     with progress("fitting") as meter:
-        compared = partial(meter.turn, "comparing contexts")
-        fitted = fit_table(data, progress=meter.advance, working=compared, **how)
+        fitted = fit_table(data, progress=partial(meter.turn, "comparing contexts"), **how)
     fitted.model.save(out)
     show(fitted, json, model=out)
 

@@ -6,14 +6,11 @@ dataclass of options is a group, and a command asks for it by a parameter of tha
 
 from __future__ import annotations
 
-import functools
-import inspect
 import math
 import re
-from collections.abc import Callable
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -41,51 +38,6 @@ def switch(help: str) -> Any:
 def spelled(name: str) -> str:
     """The option of a parameter as it is typed."""
     return "--" + name.replace("_", "-")
-
-
-def option_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as typer reads it: a parameter for each option, those of its groups included."""
-    hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, list[str]] = {}
-    taken: dict[str, inspect.Parameter] = {}
-    for name, parameter in inspect.signature(command).parameters.items():
-        own, types, group = [parameter], hints, hints[name]
-        if isinstance(group, type) and is_dataclass(group):
-            own = [inspect.Parameter(each.name, parameter.kind, default=each) for each in fields(group)]
-            types, groups[name] = get_type_hints(group, include_extras=True), [each.name for each in own]
-        for each in own:
-            taken[each.name] = _as_typer_reads(each, types[each.name])
-
-    @functools.wraps(command)
-    def grouped(**given: Any) -> None:
-        """The command, given the options of each group as one object."""
-        built = {name: hints[name](**{each: given.pop(each) for each in group}) for name, group in groups.items()}
-        command(**given, **built)
-
-    grouped.__signature__ = inspect.Signature(list(taken.values()))  # type: ignore[attr-defined]
-    grouped.__annotations__ = {name: parameter.annotation for name, parameter in taken.items()}
-    return grouped
-
-
-def _as_typer_reads(parameter: inspect.Parameter, kind: Any) -> inspect.Parameter:
-    """A parameter with the option that its default or its annotation declares."""
-    default, shared = parameter.default, getattr(kind, "__metadata__", ())
-    said = [each for each in (default, *shared) if isinstance(each, Field) and each.metadata]
-    if said:
-        names, shown = said[0].metadata["names"], {name: said[0].metadata[name] for name in ("metavar", "help")}
-        whole = () if any(name.startswith("--") for name in names) else (spelled(parameter.name),)
-        kind = Annotated[kind.__origin__ if shared else kind, typer.Option(*whole, *names, **shown)]
-    if isinstance(default, Field):
-        default = parameter.empty if default.default is MISSING else default.default
-    return parameter.replace(annotation=kind, default=default, kind=parameter.KEYWORD_ONLY)
-
-
-class Section(typer.Typer):
-    """Commands below a name, whose parameters are read by `option_groups`."""
-
-    def command(self, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:  # type: ignore[override]
-        """Add a command."""
-        return lambda function: super(Section, self).command(name)(option_groups(function))
 
 
 Data = Annotated[

@@ -16,7 +16,6 @@ def audit(
     *,
     policy: o.PolicyOfRelease = None,
     asked: o.SecretOptions,
-    delta: float = o.opt("D", "Probability that the bound on the true sequence's total fails.", default=1e-6),
     html: Path | None = o.opt("FILE", "Also write a report for a data protection officer."),
     meta: o.Meta = None,
     json: o.Json = False,
@@ -39,12 +38,10 @@ def audit(
     from seqveil.interfaces.files.receive import audit as run
 
     with progress("auditing") as meter:
-        found = run(
-            released, model, policy=policy, secrets=asked.declared(), delta=delta, html=html, meta=meta,
-            progress=meter.advance,
-        )  # fmt: skip
+        how = {"policy": policy, "secrets": asked.declared(), "html": html, "meta": meta}
+        found = run(released, model, progress=meter.advance, **how)  # type: ignore[arg-type]
     show(found, json)
-    if not found.passed or found.report.check.fits is False:
+    if not found.passed or found.check.fits is False:
         raise typer.Exit(1)
 
 

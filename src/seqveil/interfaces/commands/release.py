@@ -46,10 +46,12 @@ class PromiseOptions(o.SecretOptions):
             return self.policy
         if not given:
             raise InputError("nothing is promised; pass --epsilon E, --secret with --secret-epsilon, or --policy FILE")
-        self.check()
-        if self.secret and self.secret_epsilon is None:
-            raise InputError("--secret has no total; add --secret-epsilon E, for instance --secret-epsilon 0.5")
         plain = {name: value for name, value in given.items() if not name.startswith("secret")}
+        if plain == given:
+            return Policy(**plain)
+        self.check()
+        if self.secret_epsilon is None:
+            raise InputError("--secret has no total; add --secret-epsilon E, for instance --secret-epsilon 0.5")
         return Policy(secrets=self.declared(), **plain)
 
 

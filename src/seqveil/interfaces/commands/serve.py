@@ -13,12 +13,12 @@ import typer
 from seqveil.core.errors import InputError, needs_extra
 from seqveil.core.words import ResultTable
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import INTERRUPTIONS, show
+from seqveil.interfaces.commands.terminal import INTERRUPTIONS, Section, option_groups, show
 
 if TYPE_CHECKING:
     from seqveil.interfaces.service.tokens import Token
 
-serve = o.Section(rich_markup_mode=None)
+serve = Section(rich_markup_mode=None)
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class ServeOptions:
 
 
 @serve.callback(invoke_without_command=True)
-@o.option_groups
+@option_groups
 def _serve(
     context: typer.Context,
     model: Path | None = o.opt("MODEL", "The model file.  [required]", "-m"),
@@ -89,7 +89,7 @@ def _serve(
 SHOWN = ("id", "scopes", "user", "created")  # of a token
 TokenFile = Annotated[Path, typer.Argument(metavar="FILE", help="The file of tokens.")]
 
-token = o.Section(no_args_is_help=True, rich_markup_mode=None, help="Make, list and revoke tokens for the service.")
+token = Section(no_args_is_help=True, rich_markup_mode=None, help="Make, list and revoke tokens for the service.")
 serve.add_typer(token, name="token")
 
 

@@ -17,7 +17,7 @@ from seqveil.core.model import SMOOTHING
 from seqveil.core.words import Risk, aligned, count
 from seqveil.engine.store import left_of
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import ARRIVAL, INTERRUPTIONS, Interrupted, accounts, show
+from seqveil.interfaces.commands.terminal import ARRIVAL, INTERRUPTIONS, Interrupted, Section, accounts, show
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from seqveil.interfaces.spark import FrameColumns
 
-spark = o.Section(
+spark = Section(
     help="Fit and release on Apache Spark, for very many users.", no_args_is_help=True, rich_markup_mode=None
 )
 Frame = Annotated[str, typer.Argument(metavar="DATA", help="File or folder: Parquet, CSV or JSON lines.")]

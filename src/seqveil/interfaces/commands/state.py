@@ -17,7 +17,7 @@ from seqveil.core.model import replacing
 from seqveil.core.words import aligned, count
 from seqveil.engine.policy import saved_terms
 from seqveil.interfaces.commands import options as o
-from seqveil.interfaces.commands.terminal import accounts, note, show
+from seqveil.interfaces.commands.terminal import Section, accounts, note, show
 
 if TYPE_CHECKING:
     from seqveil.engine.sqlite import SqliteRecords
@@ -28,7 +28,7 @@ StateFile = Annotated[Path, typer.Argument(metavar="FILE", help="The state file.
 Users = Annotated[list[str] | None, o.opt("NAME", "Only this user; may be repeated  [default: all]")]
 HEADINGS = ("user", "events", "releases", "leakage", "epsilon_spent", "ldp")
 
-state = o.Section(
+state = Section(
     no_args_is_help=True, rich_markup_mode=None, help="Inspect, copy or check a state file; erase a person's data."
 )
 

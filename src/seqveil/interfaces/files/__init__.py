@@ -2,7 +2,7 @@
 
 `table` reads any file or frame, `events` makes people's events of it in the order that `ordering` finds, `cuts` turns
 values into symbols, `writing` writes. A command's function is in the module of its name: `fit`, `release`, `receive`
-(audit, decode, stats, learn, over what `received` reads), `inspection` (with `guessing`).
+(audit, decode, stats, learn, over what `received` reads), `inspection`.
 """
 
 from seqveil.core.errors import FILES, needs_extra

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from seqveil.core import geography
-from seqveil.core.alphabet import MISSING, OTHER, Alphabet, Bins, Grid, OnUnknown, Symbols
+from seqveil.core.alphabet import MISSING, OTHER, Alphabet, Bins, Grid, Symbols
 from seqveil.core.errors import DataError, InputError, option
 from seqveil.core.geography import LEAST, MOST_CELLS, Cells, count_cells
 from seqveil.core.kernel import Floats
@@ -199,25 +199,24 @@ def in_slots(alphabet: Symbols, slots: Slots | None) -> Symbols:
     return alphabet if NOTHING in named or slots.empty == "hold" else Alphabet([*named, NOTHING])
 
 
-def named_alphabet(given: object, on_unknown: OnUnknown | None) -> Symbols:
+def named_alphabet(given: object) -> Symbols:
     """The alphabet that somebody names: a list of values, an alphabet, a model, or a file of one of them.
 
     A text file has a value a line. Lines that are all whole numbers are numbers.
     """
     if not isinstance(given, str | Path):
-        found = given if isinstance(given, Symbols) else Alphabet(list(given))  # type: ignore[call-overload]
-        return found.with_policy(on_unknown or found.on_unknown)
+        return given if isinstance(given, Symbols) else Alphabet(list(given))  # type: ignore[call-overload]
     file = Path(given)
     try:
         content = file.read_bytes()
     except OSError as error:
         raise InputError(f"{file.name}: the alphabet cannot be read ({error.strerror}); check the path") from None
     if content.startswith(b"PK"):
-        return named_alphabet(MarkovModel.load(file).alphabet, on_unknown)
+        return MarkovModel.load(file).alphabet
     try:
         values = [line for line in content.decode("utf-8-sig").splitlines() if line]
         numbers = all(re.fullmatch(r"0|-?[1-9]\d*", value) for value in values)
-        return named_alphabet([int(value) for value in values] if numbers else values, on_unknown)
+        return Alphabet([int(value) for value in values] if numbers else values)
     except ValueError as error:
         why = f" ({error})" if isinstance(error, InputError) else ""
         raise DataError(f"{file.name}: expected distinct values, one a line{why}") from None

@@ -225,8 +225,7 @@ def read_events(
             f"{option('missing', 'drop')} or {option('missing', 'hold')}"
         )
     chosen = EventColumns(file_name(data), reading, clock or slots is not None, on_map, tuple(beside))
-    wanted = [*reading.user_columns, *reading.value_columns, *([reading.time] if reading.time else [])]
-    table = read_table(data, chosen.pick, format, wanted)
+    table = read_table(data, chosen.pick, format)
     kind = "text" if missing == "symbol" else kind
     found = _filled(_in_order(chosen.events(table, kind, missing, holes)), missing)
     if slots is None:

@@ -18,22 +18,18 @@ from seqveil.core.fitting import fit_codes
 from seqveil.core.geography import Cells
 from seqveil.core.kernel import Ints
 from seqveil.core.model import SMOOTHING, MarkovModel, Reading
-from seqveil.core.private import CONTRIBUTION, BoundedCounts
+from seqveil.core.private import CONTRIBUTION, BoundedCounts, origin_in_words
 from seqveil.core.randomness import randomness
 from seqveil.core.states import label_of
 from seqveil.core.times import NOTHING, Slots
 from seqveil.core.words import Line, Result, count, plain
 from seqveil.interfaces.choosing import Choice, CodedEvents, Context, choose
 from seqveil.interfaces.files import cuts
-from seqveil.interfaces.files.events import Events, Progress, ValueType, read_events, silent, value_type_of
+from seqveil.interfaces.files.events import Events, ValueType, read_events, value_type_of
 from seqveil.interfaces.files.table import as_polars
 
 FOR_FIT = "check the value column, or add the value to the alphabet"
-MANY_CLAMPED = 0.02  # share of events at the edge beyond which the range should be named
-MANY_SLOTS = 20  # times as many slots as rows, beyond which the unit of times is doubted
-MOST_NUMBERS = 30  # different numbers beyond which they are to be cut
 WAYS = ("bins", "grid", "cell_metres")  # to cut numbers, points and places
-RULED_OUT = "what nobody did is called impossible, and every account assumes that nobody ever does it"
 EMPTY = ("nothing", "hold")  # what may stand in a slot without events
 
 
@@ -93,20 +89,15 @@ def slots_of(every_seconds: float | None, slot: str | None = None, utc_offset: f
     return Slots(every_seconds, rule, "pad" in more, empty[0] if empty else None, utc_offset or 0.0)  # type: ignore[arg-type]
 
 
-def refuse_strange(words: Mapping[str, Any], known: type) -> None:
-    """Refuse a keyword that is none of the known ones."""
-    strange = sorted(set(words) - set(known.__annotations__))
-    if strange:
-        raise InputError(f"{strange[0]!r} is not known here; expected {', '.join(known.__annotations__)}")
-
-
 def read_values(data: Any, *, public: bool = False, **words: Unpack[ValueWords]) -> CodedValues:
     """The events of a file or a frame, and the codes of their values by an alphabet that is named or found.
 
     `public` refuses whatever looks at the data to find the alphabet, as a private fit must.
     """
-    refuse_strange(words, ValueWords)
-    given: Any = SimpleNamespace(**dict.fromkeys(ValueWords.__annotations__) | words)
+    known = ValueWords.__annotations__
+    if strange := sorted(words.keys() - known.keys()):
+        raise InputError(f"{strange[0]!r} is not known here; expected {', '.join(known)}")
+    given: Any = SimpleNamespace(**dict.fromkeys(known) | words)
     slots = slots_of(given.every_seconds, given.slot, given.utc_offset)
     ways = {name: words[name] for name in WAYS if words.get(name) is not None}  # type: ignore[literal-required]
     named = _named(given, ways, public)
@@ -145,7 +136,7 @@ def _named(given: Any, ways: Mapping[str, Any], public: bool) -> Symbols | None:
         named = " or ".join(option(way) for way in WAYS)
         raise InputError(f"{option('range')} goes with {named}; add one of them, or leave it out")
     if given.alphabet is not None:
-        return cuts.named_alphabet(given.alphabet, given.on_unknown)
+        return cuts.named_alphabet(given.alphabet)
     if public and given.range is None:
         raise InputError(
             "a private fit needs a public alphabet, since collecting it from the data would show who had what; pass "
@@ -216,17 +207,15 @@ class Fitted(Result):
             added = f"{self.smoothing:g} event{'s' * (self.smoothing != 1)}"
             said.append(("added", f"{added} to each context, spread as all are: nothing is called impossible"))
         elif self.smoothing == 0:
-            said.append(("added", f"nothing: {RULED_OUT}"))
+            why = "what nobody did is called impossible, and every account assumes that nobody ever does it"
+            said.append(("added", f"nothing: {why}"))
         if self.pooled:
             said.append(("other", f"{self.pooled} values that too few people have are one symbol, other"))
         if self.clamped:
-            many = self.clamped > MANY_CLAMPED * self.events
-            more = f", which are many: name the part that counts with {option('range')}" if many else ""
-            said.append(("clamped", f"{self.clamped:,} events outside the cells count to those at the edge{more}"))
-        if self.read is not None and self.read["slots"] and self.events > MANY_SLOTS * self.read["rows"]:
-            rows = f"{count(self.read['rows'], 'row')} became {count(self.events, 'event')}, most of them empty slots"
-            said.append(("question", f"{rows}: are the times in seconds, and the slots long enough?"))
-        said += self._about_values()
+            said.append(("clamped", f"{self.clamped:,} events outside the cells count to those at the edge"))
+        if isinstance(model.alphabet, Cells):
+            size = f"{model.alphabet.metres:.10g} m"
+            said.append(("places", f"cells of {size}, named by their centres; distortion metres"))
         if model.trait is not None and origin is not None:
             made = origin.get("mixture", origin)
             types_of = zip(model.trait.answers, model.trait.types, strict=True)
@@ -238,17 +227,6 @@ class Fitted(Result):
             said.append(("context", choice.note))
         raw = "the fit is not private: the model may reveal something about the people it was fitted to"
         return [*said, ("note", origin_in_words(origin) if noisy and origin is not None else raw)]
-
-    def _about_values(self) -> list[Line]:
-        """What is to be said about places, and about numbers that nobody cut."""
-        alphabet = self.model.alphabet
-        if isinstance(alphabet, Cells):
-            return [("places", f"cells of {alphabet.metres:.10g} m, named by their centres; distortion metres")]
-        values = alphabet.values if isinstance(alphabet, Alphabet) and alphabet.n > MOST_NUMBERS else ()
-        if not any(isinstance(value, float) and not value.is_integer() for value in values):
-            return []
-        asked = f"{alphabet.n:,} different decimal numbers are symbols, each for itself: shall they be cut?"
-        return [("question", f"{asked} {option('bins', 'auto')} cuts them into about 20 bins")]
 
 
 def fit(data: Any, **words: Any) -> MarkovModel:
@@ -272,8 +250,7 @@ def fit_table(
     private: float | None = None,
     contribution: int | None = None,
     seed: int | None = None,
-    working: Callable[[float], None] | None = None,
-    progress: Progress = silent,
+    progress: Callable[[float], None] | None = None,
     **words: Unpack[ValueWords],
 ) -> Fitted:
     """Fit a model to a file or a frame. Without `private` the fit itself is **not** private.
@@ -286,17 +263,16 @@ def fit_table(
             that comes back reveals more than the model does.
         contribution: with `private`, the most transitions of one user that count.
         seed: with `private`, makes the noise repeatable, and the fit not private.
-        working: called with the share that is done where contexts are compared.
+        progress: called with the share that is done where contexts are compared.
     """
     _check_private(private, context or trait, smoothing, (contribution, seed), words)
     found = read_values(data, public=private is not None, **words)
-    progress(found.events.n, found.events.n)
     if private is not None:
         return _fit_private(found, private, contribution, seed)
     people, who = found.events.people
     by_name = np.argsort(np.argsort(np.array(people, object).astype(str), kind="stable"))
     who, choice = by_name[who], None  # the same people are held out whatever the order of rows
-    how: dict[str, Any] = {"smoothing": smoothing, "progress": working}
+    how: dict[str, Any] = {"smoothing": smoothing, "progress": progress}
     coded, labels = CodedEvents.of(who, found.codes), list[str | None]()
     if trait is not None:
         answers = answers_of(data, found.events.reading, trait, words.get("format"))
@@ -367,16 +343,3 @@ def _fit_private(found: CodedValues, epsilon: float, contribution: int | None, s
     model = counts.model(epsilon, randomness(seed), found.alphabet).with_reading(found.events.reading)
     noisy: Any = model.origin  # counts of raw rows have no noise
     return Fitted(model, noisy["events"], noisy["users"], read_as=found.events.taken.public)
-
-
-def origin_in_words(origin: Mapping[str, Any]) -> str:
-    """A model's record of how it was made, in a sentence."""
-    if origin.get("kind") != "private fit":
-        return f"{origin.get('kind', 'unknown')}: {origin.get('note', 'see the model file')}"
-    if not origin.get("private"):
-        return "fitted with seeded noise: NOT private"
-    most = origin["contribution"]["transitions"]
-    return (
-        f"fitted with ε = {origin['epsilon']:g} for each user ({origin['relation']}; at most {most} transitions and "
-        f"one start of each; {origin['noise']})"
-    )

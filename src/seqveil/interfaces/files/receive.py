@@ -17,20 +17,17 @@ from numpy.typing import NDArray
 
 from seqveil.core.bulk import Layout
 from seqveil.core.distortion import Distortion, error_size, resolve
-from seqveil.core.errors import InputError, option
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
-from seqveil.core.words import Line, Result, ResultTable, cell_text, count, moved, percent, plain
+from seqveil.core.words import Line, Result, ResultTable, count, plain
 from seqveil.engine.policy import Policy, several_secrets
-from seqveil.engine.secrets import SecretTotal
 from seqveil.interfaces.files import writing
 from seqveil.interfaces.files.events import Progress, silent, symbol_events
-from seqveil.interfaces.files.fit import origin_in_words
 from seqveil.interfaces.files.received import Received, ReleasedBatch, paired, received
 from seqveil.interfaces.files.release import CALL_ROWS
 from seqveil.interfaces.files.table import FilePath, as_kind, as_polars, chain_of
-from seqveil.interfaces.files.writing import CHECK_ON_PEOPLE, CONFIDENCE, ReleasedRows, model_check
+from seqveil.interfaces.files.writing import CONFIDENCE, ReleasedRows, model_check
 from seqveil.receiver.audit import Audit, Report
 from seqveil.receiver.decode import Seen, decode_paths, decode_seen, follow
 from seqveil.receiver.drift import Drift, ModelCheck
@@ -39,98 +36,7 @@ from seqveil.receiver.learn import Learned, learn
 from seqveil.receiver.statistics import Estimate, Summary, summarise
 
 TOGETHER = 1 << 25  # numbers that the distributions of one batch of streams may take
-LONGEST = 1 << 29  # numbers that the distributions of one stream may take
 SHOWN = 20  # rows of a table on the terminal
-CHECKS = {  # what an audit checks, by the names of its report
-    "each_release": "every release within its ε",
-    "each_stream": "every stream within its Σε",
-    "total": "every stream within the total budget",
-    "window": "every window within its budget",
-    "ldp_total": "every stream within the budget that needs no model",
-    "declared": "every declared secret within its ε, in every whole window",
-    "epsilons": "the ε of every row is what the policy spends there",
-    "values": "the values are those that follow from the paths",
-    "unchanged": "the rows are those that the release wrote",
-    "unseeded": "the side file names no seed",
-}
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Audited(Result):
-    """What an audit found."""
-
-    report: Report
-    model: MarkovModel
-
-    @property
-    def passed(self) -> bool:
-        """Whether nothing was found that breaks a promise."""
-        return self.report.passed
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report as plain values, its checks together."""
-        report, facts = self.report, plain(self.report)
-        checks = {name: facts.pop(name) for name in CHECKS}
-        facts |= {"grade": report.graded.colour, "grade_why": report.graded.why, "origin": plain(self.model.origin)}
-        return {"passed": report.passed, "checks": checks, **facts}
-
-    def lines(self, named: bool = True) -> list[Line]:
-        """What was found, line by line; with the name of the user of whom most was disclosed, unless it is hidden."""
-        report = self.report
-        held = f", {report.held / report.releases:.1%} held at the best guess" if report.held else ""
-        words = ("release", "releases") if report.exact else ("batch", "batches")
-        most = "" if report.exact else f" of at most {report.batch}"
-        said = [
-            ("read", report.read),
-            ("audited", f"{count(report.releases, *words)}{most} of {count(report.users, 'user')}{held}"),
-            *(("means", sentence) for sentence in report.words),
-            ("grade", f"{report.graded.text} (docs/guarantee.md)"),
-            ("leakage", _leaked(report, named)),
-            ("no model", f"{cell_text(report.ldp)}-LDP over a stream" if math.isfinite(report.ldp) else "no LDP bound"),
-        ]
-        said += [("secret", _disclosed(total)) for total in report.secrets]
-        if report.worst_window is not None:
-            said.append(("window", f"at most {report.worst_window:.4g} realised in any one window"))
-        if report.composed is not None:
-            c = report.composed
-            paid = f"{c.releases} charged {words[c.releases != 1]}"
-            said.append(("(ε, δ)", f"({c.exact:.4g}, {c.delta:g}) for the longest stream, {paid}"))
-        checks, good = {text: getattr(report, name) for name, text in CHECKS.items()}, "kept"
-        if report.unseeded is False:  # then no promise is kept, whatever its figures
-            checks |= {CHECKS["unseeded"]: None, "the release was seeded: whoever knows the seed can undo it": False}
-            good = "seed apart"
-        said += [(good if held else "BROKEN", text) for text, held in checks.items() if held is not None]
-        said.append(report.check.said)
-        if self.model.origin is not None:
-            said.append(("model", origin_in_words(self.model.origin)))
-        return said + ([("people", CHECK_ON_PEOPLE)] if report.secrets else [])
-
-
-def _leaked(report: Report, named: bool) -> str:
-    composed = report.whole_sequence or f"composition charges {report.composition:.4g}"
-    if not math.isfinite(report.leakage):
-        return composed
-    bound, one = ("at most", "release") if report.exact else ("batches added up, at most", "batch")
-    user = f"; user {report.worst_user!r}" if named else ""
-    sides = f"up {cell_text(report.most)}, down {cell_text(report.least)}{user}"
-    return (
-        f"{bound} {report.leakage:.4g} over a stream ({sides}); {composed}; one {one} at most "
-        f"{cell_text(report.worst_release)}"
-    )
-
-
-def _disclosed(total: SecretTotal) -> str:
-    """What the releases disclosed about a secret."""
-    figures = f"worst over {count(total.users, 'user')} (between {total.lowest:.4g} and {total.highest:.4g})"
-    if total.epsilon is None:
-        became = percent(moved(0.10, max(0.0, total.highest)))
-        means = f"the log odds moved by {total.log_odds_worst:.4g}, so that a suspicion of 10 % became {became}"
-        return f"{total.sentence}: {means}, {figures}"
-    if total.kept is None:
-        return f"{total.sentence}. But {total.unkept}"
-    beside = f"; {total.unkept}" if total.unkept else ""
-    moves = f"The log odds moved by {total.log_odds_worst:.4g} of at most {total.epsilon:g}"
-    return f"{total.sentence}. {moves}, {figures}{beside}"
 
 
 def audit(
@@ -140,10 +46,9 @@ def audit(
     secrets: Secret | Sequence[Secret] = (),
     policy: Policy | FilePath | None = None,
     meta: Any = None,
-    delta: float = 1e-6,
     html: FilePath | None = None,
     progress: Progress = silent,
-) -> Audited:
+) -> Report:
     """Check what releases leaked, exactly, and whether these people follow the model, as `seqveil audit` does.
 
     A model that is not the release's, and a release that the setting cannot have made, are refused. Where the rows have
@@ -157,7 +62,6 @@ def audit(
         secrets: what to ask about besides; it is measured, not promised.
         policy: that of the release, or the path of it, where no side file has it.
         meta: `ReleasedRows.meta`, or the path of a side file, where `released` has none with it.
-        delta: failure probability of the (ε, δ) total.
         html: also write a page for whoever answers for data protection.
     """
     chain, asked = chain_of(model), several_secrets(secrets)
@@ -166,17 +70,17 @@ def audit(
     taken, side = Audit(found.setting, asked, found.drift()), found.meta
     progress(0, found.codes.size)
     used = (_audit_batches if found.setting.in_batches else _audit_symbols)(found, taken, progress)
-    report = taken.report(delta, found.unchanged(used))
+    report = taken.report(found.unchanged(used))
     unseeded = None if side is None else side.get("seed") is None and side.get("private") is True
-    audited = Audited(replace(report, unseeded=unseeded, read=found.events.taken.sentence), chain)
+    report = replace(report, unseeded=unseeded, read=found.events.taken.sentence)
     if html is not None:
         from seqveil.interfaces.files.report import page
 
         path = released.frame if isinstance(released, ReleasedRows) else released
         beside = writing.side_of(path) if isinstance(path, str | os.PathLike) else None
         writing.refuse_read(html, [path, meta, beside])
-        writing.write_text(html, page(path, audited, side))
-    return audited
+        writing.write_text(html, page(path, report, chain, side))
+    return report
 
 
 def _audit_symbols(found: Received, taken: Audit, progress: Progress) -> Floats:
@@ -318,8 +222,6 @@ def _decode_symbols(found: Received, online: bool, progress: Progress, drift: Dr
     """Decode as many streams together as fit, event by event; the model check sees what is decoded."""
     setting, log = found.setting, found.log
     width, layout = setting.model.size + setting.model.n, Layout.of(log.who)
-    if not online:
-        _refuse_long(int(layout.lengths.max(initial=0)), width)
     room = max(1, TOGETHER // width)
     for part in layout.parts(most=room) if online else layout.parts(events=room):
         steps = list(part.steps())
@@ -340,13 +242,6 @@ def _asked(drift: Drift | None, people: list[Ints], followed: Seen) -> Seen:
         yield before, seen
 
 
-def _refuse_long(rows: int, width: int) -> None:
-    if rows * width > LONGEST:
-        raise InputError(
-            f"a stream of {rows} rows over {width} numbers is too long to smooth; pass {option('online', True)}"
-        )
-
-
 def _decode_batches(found: Received, online: bool, progress: Progress) -> Decoded:
     """Decode user by user."""
     setting, own = found.setting, dict[Any, list[ReleasedBatch]]()
@@ -355,8 +250,6 @@ def _decode_batches(found: Received, online: bool, progress: Progress) -> Decode
     for mine in own.values():
         rows = np.concatenate([each.rows for each in mine])
         paths, times = [each.path for each in mine], [each.time for each in mine]
-        if not online:
-            _refuse_long(rows.size, setting.model.n)
         with found.naming():
             yield rows, decode_paths(setting, paths, rows.size, times, not online)
         progress(rows.size)
@@ -484,7 +377,8 @@ def stats(
     supported = summary.method == "design" or (check.fits is not False and read_rightly)
     summary = summary.known(supported)
     figures = {"events": summary.histogram.value, "low": summary.histogram.low, "high": summary.histogram.high}
-    table = writing.symbols_frame(chain.alphabet, found.events.reading, figures)
+    values = writing.symbol_columns(chain.alphabet, found.events.reading.value_columns)
+    table = pl.DataFrame([*values, *(pl.Series(name, numbers) for name, numbers in figures.items())])
     return Statistics(_like(released, table), summary, check, supported, chain, per)
 
 

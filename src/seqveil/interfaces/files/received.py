@@ -260,11 +260,10 @@ def _setting(meta: Meta, given: Terms | None, model: MarkovModel) -> Terms:
         raise DataError(ADOPTED)
     if given is None:
         return saved_terms(meta.get("setting", {}), model)
-    if meta.get("setting") == given.by_symbol.to_dict():  # as a state file without a key releases it
-        return given.by_symbol
-    if meta.get("setting") != given.to_dict():
-        raise InputError("the side file gives another setting than the policy; leave the policy out")
-    return given
+    for terms in (given, given.by_symbol):  # the second as a state file without a key releases
+        if meta.get("setting") == terms.to_dict():
+            return terms
+    raise InputError("the side file gives another setting than the policy; leave the policy out")
 
 
 @dataclass(frozen=True, eq=False)

@@ -398,7 +398,6 @@ class Run:
         if self.check.fits is not None:
             asked = {"doubts": self.check.doubts, "support": self.check.support, "undone": self.check.rejection}
         risk = Risk.of(setting, found, disclosed, **asked | ({} if self.private else {"undone": SEEDED}))
-        taken = self.events.taken
         return ReleasedFile(
             events=self.rows,
             users=len(found),
@@ -411,10 +410,8 @@ class Run:
             guarantee="; ".join(promises(setting)),
             warnings=tuple(self._warnings()),
             batch=setting.batch,
-            exact=setting.exact,
             earlier=self.earlier,
             erased=self.erased,
-            times=f"{taken.unit} (column {taken.order!r})" if setting.timed else None,
             secrets=disclosed,
             whole_sequence=setting.whole_sequence,
             made_public=made_public(setting.secrets, setting.model.alphabet.on_map),
@@ -424,7 +421,7 @@ class Run:
             grade_why=risk.grade.why,
             check=self.check,
             warning=risk.warning,
-            read=taken.public,
+            read=self.events.taken.public,
         )
 
     def _warnings(self) -> Iterator[str]:

@@ -8,20 +8,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from seqveil.core.errors import DataError, InputError, option
-from seqveil.core.words import Line, cell_text
+from seqveil.core.model import MarkovModel
 from seqveil.interfaces.choosing import said_of_check
 from seqveil.interfaces.files.table import FilePath
 from seqveil.interfaces.files.writing import Meta
-
-if TYPE_CHECKING:
-    from seqveil.interfaces.files.receive import Audited
+from seqveil.receiver.audit import Report
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem; color: #1b1b1b;
@@ -43,26 +39,27 @@ SCOPE = (
 )
 
 
-def page(released: FilePath, audited: Audited, meta: Meta | None) -> str:
+def page(released: FilePath, report: Report, model: MarkovModel, meta: Meta | None) -> str:
     """The whole page about a released file."""
     from seqveil import __version__
 
     if not isinstance(released, str | os.PathLike):
         raise InputError("a page is about a released file; write the rows to one, and audit that")
-    path, report, grade = Path(released), audited.report, audited.report.graded
+    path, grade = Path(released), report.graded
     if meta is None:
         raise DataError(f"{path.name}: has no side file beside it; name it by {option('meta')}, or release again")
     written = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     title, short = f"Release report: {path.name}", "".join(f"<li>{escape(text)}</li>" for text in report.words)
-    shown = [each for each in audited.lines(named=False) if each[0] not in ("means", "grade")]
+    shown = [each for each in report.lines(named=False) if each[0] not in ("means", "grade")]
     with open(path, "rb") as rows:
         prints = [("released file, SHA-256 of its bytes", hashlib.file_digest(rows, "sha256").hexdigest())]
     named = {"released rows, digest": "digest", "model": "model", "released by seqveil": "seqveil"}
-    prints += [(name, _text(meta.get(key))) for name, key in named.items()]
+    prints += [(name, str(meta.get(key, "not recorded"))) for name, key in named.items()]
+    setting = {name: value for name, value in meta["setting"].items() if value not in (None, [], {})}
     sections = {
-        "What was promised": [("guarantee", _text(meta.get("guarantee"))), ("scope", SCOPE)],
-        "What an audit found": [*shown, ("held-out check", f"the model was {said_of_check(audited.model)}")],
-        "Settings": _flat(meta["setting"]),
+        "What was promised": [("guarantee", str(meta.get("guarantee", "not recorded"))), ("scope", SCOPE)],
+        "What an audit found": [*shown, ("held-out check", f"the model was {said_of_check(model)}")],
+        "Settings": [(name, json.dumps(value, ensure_ascii=False)) for name, value in setting.items()],
         "Fingerprints": prints,
     }
     body = (
@@ -79,22 +76,3 @@ def page(released: FilePath, audited: Audited, meta: Meta | None) -> str:
         f'<!doctype html>\n<html lang="en"><head>{head}<style>{STYLE}</style></head>\n<body><main>\n{body}'
         "</main></body></html>\n"
     )
-
-
-def _flat(setting: Mapping[str, Any], before: str = "") -> list[Line]:
-    rows: list[Line] = []
-    for name, value in setting.items():
-        if isinstance(value, dict):
-            rows += _flat(value, f"{before}{name}: ")
-        else:
-            rows.append((f"{before}{name}", "none" if value in (None, [], ()) else _text(value)))
-    return rows
-
-
-def _text(value: Any) -> str:
-    """A value of the side file as text: numbers in four figures."""
-    if isinstance(value, str | float | None):
-        return "not recorded" if value is None else cell_text(value)
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return json.dumps(value, ensure_ascii=False)

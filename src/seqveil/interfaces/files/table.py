@@ -53,22 +53,19 @@ def read_table(
     data: FilePath | pl.DataFrame | Table,
     pick: Pick | None = None,
     format: str | None = None,
-    wanted: Sequence[str] = (),
 ) -> Table:
     """Read a file, standard input for ``-``, or a polars frame; of a table that was read before take some columns.
 
-    `pick` says which of the columns that there are to keep; those `wanted` decide between two separators that both fit.
+    `pick` says which of the columns that there are to keep.
     """
     if isinstance(data, str | os.PathLike):
         kind = format_of(data, format)
-        return table_of_bytes(_content(data), data, pick, kind, wanted)
+        return table_of_bytes(_content(data), data, pick, kind)
     found = data if isinstance(data, Table) else Table(FRAME, "a frame", data)
     return _with_rows(found if pick is None else replace(found, frame=found.frame.select(pick(found.frame.columns))))
 
 
-def table_of_bytes(
-    content: bytes, path: FilePath, pick: Pick | None = None, format: str | None = None, wanted: Sequence[str] = ()
-) -> Table:
+def table_of_bytes(content: bytes, path: FilePath, pick: Pick | None = None, format: str | None = None) -> Table:
     """The rows of a file that is in memory, of the format that its name gives; else as `read_table`."""
     name, kind = file_name(path), format_of(path, format)
     if kind == "parquet":
@@ -84,7 +81,7 @@ def table_of_bytes(
     if kind == "jsonl":
         found, form = _json(plain, name, pick), "JSON lines"
     else:
-        separator = separator_of(plain, wanted, "\t" if kind == "tsv" else ",")
+        separator = separator_of(plain, "\t" if kind == "tsv" else ",")
         if separator is None:
             _refuse(name, "its fields can be cut in two ways; quote fields that hold a comma, semicolon, tab or bar")
         found, form = _csv(plain.rstrip(b"\r\n"), name, separator), f"CSV with {SEPARATORS[separator]}"
@@ -262,27 +259,24 @@ def _parquet(content: bytes, name: str, pick: Pick | None) -> pl.DataFrame:
         _refuse(name, "cannot be read as Parquet; check that it is whole, or name it for the format it has")
 
 
-def separator_of(block: bytes, wanted: Sequence[str], usual: str) -> str | None:
+def separator_of(block: bytes, usual: str) -> str | None:
     """What separates the fields of a text file whose first lines these are; None where two answers fit as well.
 
-    A separator fits where it stands in the header and cuts the next rows into as many fields. Of several that fit, the
-    one is taken that finds more of the columns `wanted`.
+    A separator fits where it stands in the header and cuts the next rows into as many fields; where none does, one that
+    stands in the header is enough.
     """
     text = block[: 1 << 16].decode("utf-8", errors="replace")
     if len(block) > 1 << 16:
         text = text.rpartition("\n")[0] or text
-    fits: dict[str, tuple[int, bool]] = {}  # how many of the wanted columns there are, and whether all rows are alike
+    fits: dict[str, bool] = {}  # whether all rows have as many fields as the header
     for separator in SEPARATORS:
         try:
             rows = list(islice(filter(None, csv.reader(io.StringIO(text, newline=""), delimiter=separator)), 20))
         except csv.Error:
             continue
         if rows and len(rows[0]) > 1:
-            found = sum(name.strip() in wanted for name in rows[0])
-            fits[separator] = found, all(len(row) == len(rows[0]) for row in rows)
+            fits[separator] = all(len(row) == len(rows[0]) for row in rows)
     leading = [separator for separator in fits if fits[separator] == max(fits.values())]
-    if len(leading) > 1 and max(fits.values())[0] == 0:  # none of the names is there, which is said in its own words
-        return usual if usual in leading else leading[0]
     return leading[0] if len(leading) == 1 else None if leading else usual
 
 

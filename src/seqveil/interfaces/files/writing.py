@@ -22,7 +22,7 @@ from seqveil.core.alphabet import Bins, Symbols
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import Reading, replacing
-from seqveil.core.words import Line, Result, cell_text, count, plain
+from seqveil.core.words import CHECK_ON_PEOPLE, Line, Result, cell_text, count, plain
 from seqveil.engine.policy import Terms
 from seqveil.engine.secrets import SecretTotal
 from seqveil.interfaces.files.events import parted
@@ -33,7 +33,6 @@ FORMAT, EDITION = "seqveil-release", 1
 EPSILON, EVENT, CONFIDENCE = "epsilon", "event", "confidence"  # the columns that the commands add
 BATCH, PATH = "batch", "path"  # those of a release in batches
 SAME_PATH = "-"  # on the rows of a batch after its first: an empty field would look like a damaged one
-CHECK_ON_PEOPLE = "an attack (`seqveil attack`, in Python `seqveil.attack`) tries the promise on real people"
 TOO_FEW = 20  # releases that are not worth asking
 FEW = ModelCheck.none(f"fewer than {TOO_FEW} releases are too few to speak against it")
 
@@ -60,11 +59,9 @@ class ReleasedFile:
     guarantee: str
     warnings: tuple[str, ...]
     batch: int = 1
-    exact: bool = True  # whether the leakage is
     withheld: int = 0  # rows whose value is empty, because saying nothing kept a secret
     earlier: int = 0  # rows that an earlier run with the same state file had released
     erased: int = 0  # rows of people who were erased from the state file, which are left out
-    times: str | None = None  # what the times were read as, where a budget counts in seconds
     secrets: tuple[SecretTotal, ...] = ()  # what was disclosed about each declared secret, worst over users
     whole_sequence: str = ""  # says in words where nothing is promised about the whole sequence
     made_public: str = ""  # says what a declaration makes public, where that is a place
@@ -104,7 +101,6 @@ class ReleasedRows(Result):
             if each.kept is not None:
                 said.append(("secret", f"{each.name}: its log odds moved by at most {each.log_odds_worst:.4g}"))
         said += [("public", account.made_public), ("model", account.model_check)]
-        said.append(("times", "" if account.times is None else f"read as {account.times}"))
         said += [] if account.warning else [("grade", f"{account.grade}: {account.grade_why}")]
         said += [("warning", text) for text in account.warnings]
         said.append(("warning", account.warning))
@@ -145,7 +141,7 @@ def _realised(account: ReleasedFile) -> str:
     """What was leaked, and what holds beside it; empty where the guarantee says it all."""
     if not np.isfinite(account.leakage):
         return ""
-    total = f"worst total over a stream {'' if account.exact else 'at most '}{account.leakage:.4g}"
+    total = f"worst total over a stream at most {account.leakage:.4g}"
     if account.whole_sequence:
         return f"{total}, measured, not promised"
     charged = f"composition charges {account.composition:.4g}"
@@ -339,9 +335,3 @@ def symbol_columns(alphabet: Symbols, names: tuple[str, ...]) -> list[pl.Series]
         return [pl.Series(name, alphabet.points[:, axis]) for axis, name in enumerate(names)]
     values = alphabet.points if isinstance(alphabet, Bins) else alphabet.decode(np.arange(alphabet.n))
     return [pl.Series(names[0], values, strict=False)]
-
-
-def symbols_frame(alphabet: Symbols, reading: Reading, figures: Mapping[str, Any]) -> pl.DataFrame:
-    """Figures about each symbol beside its value."""
-    columns = symbol_columns(alphabet, reading.value_columns)
-    return pl.DataFrame([*columns, *(pl.Series(name, numbers) for name, numbers in figures.items())])
