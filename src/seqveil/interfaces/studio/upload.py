@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +25,6 @@ from seqveil.interfaces.studio.source import CROWD, StudioSource, proposed
 
 FEW, SHARE = 10, 5  # people from which on some are kept out of the fit to be shown, and one in how many
 MOST_STREAMS = 50  # that can be shown
-LONGEST_NAME = 200
 COLUMNS = ("user", "value", "time", "trait")  # that somebody may choose
 USUAL = {"user": "user", "value": "value", "time": ""}  # columns that are taken where none is named
 
@@ -49,20 +47,6 @@ class UploadChoice:
     time: str = ""
     trait: str = ""  # one label for each person, which may be kept secret
     cut: float | None = None  # into cells of so many metres, bins of this width, or so many cells a side
-
-    @classmethod
-    def of(cls, given: Any) -> UploadChoice:
-        """From JSON."""
-        if not isinstance(given, Mapping) or not given.keys() <= {*COLUMNS, "cut"}:
-            raise InputError(f"columns: expected {', '.join(COLUMNS)} and cut; check the request")
-        for name in COLUMNS:
-            if not isinstance(given.get(name, ""), str) or len(given.get(name, "")) > LONGEST_NAME:
-                raise InputError(f"{name}: expected the name of a column; check the request")
-        cut = given.get("cut")
-        number = isinstance(cut, int | float) and not isinstance(cut, bool)
-        if cut is not None and not (number and 0 < cut < 1e7):
-            raise InputError("cut: expected a number above 0, or nothing; check the request")
-        return cls(**given)
 
     @property
     def columns(self) -> dict[str, str]:

@@ -34,7 +34,7 @@ const unit = () => UNITS[asked.policy.distortion];
 async function start() {
   try {
     if (!known()) return refuse("Open the address that seqveil studio printed: it ends in the key. Or enter the key here.");
-    const found = await ask("begin", null);
+    const found = await ask("begin", {});
     $("entry").hidden = $("waiting").hidden = true;
     $("work").hidden = $("walk").hidden = false;
     $("version").textContent = `seqveil ${found.seqveil}`;
