@@ -6,13 +6,12 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from seqveil.core.alphabet import Codes, OnUnknown, Symbols
+from seqveil.core.alphabet import Codes, Symbols
 from seqveil.core.errors import InputError
 from seqveil.core.times import Time
 from seqveil.engine.calls import OutOfOrder
@@ -42,14 +41,9 @@ class Wording:
     [3.5, 1.5]
     """
 
-    def __init__(self, alphabet: Symbols, on_unknown: OnUnknown | None = None) -> None:
-        self._alphabet = alphabet.tracked(on_unknown)
+    def __init__(self, alphabet: Symbols) -> None:
+        self._alphabet = alphabet.tracked()
         self.shown: list[Any] = [_as_json(value) for value in alphabet.decode(np.arange(alphabet.n))]
-
-    @cached_property
-    def texts(self) -> list[str]:
-        """The symbols as JSON text, in the order of their codes."""
-        return [json.dumps(value) for value in self.shown]
 
     def stored(self, one: Stored, terms: Terms) -> dict[str, Any]:
         """A release as it stands in the store."""

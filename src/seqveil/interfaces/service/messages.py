@@ -31,6 +31,7 @@ from seqveil.engine.store import (
 from seqveil.engine.stream import NOTHING, REFUSED, WITHHELD
 from seqveil.interfaces.events import Wording, from_json
 from seqveil.interfaces.logs import log
+from seqveil.interfaces.service.tokens import NAME
 
 REASONS: dict[str, tuple[int, str]] = {
     "malformed": (400, "The request is not as documented"),
@@ -57,7 +58,6 @@ MOST = 2**53 - 1  # whole numbers that every JSON reader keeps
 USER = "a user of 1 to 256 characters, without control characters and ends of lines"
 JSON = "JSON in UTF-8, every field once, not nested deeply and without numbers of thousands of digits"
 NEEDED, KNOWN = {"user", "seq", "value"}, {"user", "seq", "value", "time"}
-_NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,256}")
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}([T ][0-9:.,+Zz-]{1,29})?")
 _STATUS = {NOTHING: "withheld", WITHHELD: "withheld", GAP: "given-up"}
 
@@ -169,7 +169,7 @@ def _expected(event: Any, batch: int | None) -> str | None:
 
 def is_user(value: object) -> bool:
     """Whether this can be a user."""
-    return type(value) is str and _NAME.fullmatch(value) is not None
+    return type(value) is str and NAME.fullmatch(value) is not None
 
 
 def _is_time(value: Any) -> bool:

@@ -18,7 +18,6 @@ from seqveil.core import bulk
 from seqveil.core.errors import InputError
 from seqveil.engine.stream import Terms
 from seqveil.engine.streams import CodeStreams
-from seqveil.interfaces.client import is_loopback
 from seqveil.interfaces.commands.serve import ServeOptions
 from seqveil.interfaces.commands.terminal import ARRIVAL
 from seqveil.interfaces.events import open_state
@@ -52,10 +51,6 @@ def serve(setting: Terms, state: Path, options: ServeOptions) -> None:
         scheme = "http" if options.tls_cert is None else "https"
         log("listening", url=f"{scheme}://{host}:{listener.getsockname()[1]}")
         log(ARRIVAL)
-        if options.no_auth:
-            log("no tokens: whoever can reach this machine's loopback can release for any user", "warning")
-        if options.tls_cert is None and not is_loopback(options.host):
-            log("no TLS: raw symbols and tokens can be read on the network unless a proxy does it", "warning")
         server(service, options, limits).run(sockets=[listener])
 
 
