@@ -129,6 +129,9 @@ class Place:
     def raw(self, user):
         return f"{self.name}/raw/{user}"
 
+    def note(self, event, level="info", **facts):
+        self.log.append((event, facts))
+
     @contextmanager
     def bridge(self, setting=None, form="seqveil", topics=None, **options):
         """A bridge at work in another thread; it must end without an error."""
@@ -136,7 +139,7 @@ class Place:
         with CodeStreams.open(self.state, setting, key=KEY) as store:
             broker = Broker("127.0.0.1", self.mosquitto.port, f"{self.name}-bridge")
             link = MqttLink(broker, topics or self.topics)
-            made = Core(store, Payloads(setting, parsed), link, lambda *line: self.log.append(line), **options)
+            made = Core(store, Payloads(setting, parsed), link, self.note, **options)
             begin = len(self.log)
             with at_work(made):
                 until(lambda: made.failures or ("subscribed", {}) in self.log[begin:])

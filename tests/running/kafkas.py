@@ -99,7 +99,9 @@ class Place:
         """A bridge at work in another thread; what it ended with is in its `failures`."""
         with CodeStreams.open(self.state, terms or setting_of(), key=KEY) as store:
             own = link(cluster or self.cluster)
-            with at_work(Core(store, Payloads(store.setting), own, lambda *line: self.log.append(line))) as made:
+            with at_work(
+                Core(store, Payloads(store.setting), own, lambda *line, **facts: self.log.append((*line, facts)))
+            ) as made:
                 yield made
 
 
