@@ -1,6 +1,7 @@
 """The Spark operator without a JVM: the store's releases, however events are cut, repeated or left out."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from seqveil.core.randomness import key_file  # noqa: E402
 from seqveil.core.secrets import ever, trait  # noqa: E402
 from seqveil.engine.budget import Budget  # noqa: E402
 from seqveil.engine.policy import Policy  # noqa: E402
+from seqveil.interfaces.spark import operator  # noqa: E402
 from seqveil.interfaces.spark.failures import Refused  # noqa: E402
 from seqveil.interfaces.spark.operator import ReleaseProcessor  # noqa: E402
 from seqveil.interfaces.spark.release import SparkJob  # noqa: E402
@@ -48,7 +50,16 @@ def job_of(setting, key=KEY):
 
 
 def operator_of(job):
-    return TwsTester(ReleaseProcessor(job, salt=SALT))
+    return TwsTester(ReleaseProcessor(job))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _query():
+    """Tasks of one query, whose id is the salt."""
+    context = SimpleNamespace(getLocalProperty=lambda name: SALT.decode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(operator, "TaskContext", SimpleNamespace(get=lambda: context))
+        yield
 
 
 def rows_of(events):

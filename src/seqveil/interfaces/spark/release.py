@@ -25,7 +25,7 @@ from seqveil.interfaces.files.writing import EPSILON
 from seqveil.interfaces.spark.checkpoint import begin
 from seqveil.interfaces.spark.failures import worker_errors
 from seqveil.interfaces.spark.frames import SEQ, TIME, USER, FrameColumns, needed
-from seqveil.interfaces.spark.sessions import BUCKETS, PARTITIONS, needs_spark
+from seqveil.interfaces.spark.sessions import BUCKETS, PARTITIONS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +50,6 @@ def release(
     Parameters: `key` is 32 secret bytes, which travel to the workers, or a path that every worker can read. **A
     frame is to be released once**: passed here again it is drawn anew, and both releases together disclose more.
     """
-    needs_spark()
     if frame.isStreaming:
         raise InputError("a stream is released into a checkpoint, which says what was released before; use stream(…)")
     names, terms = columns or FrameColumns(), policy.on(model)
@@ -80,7 +79,6 @@ def stream(
     Parameters: as for `release`; `seq` numbers each user's events 0, 1, 2, …, and `checkpoint` is the folder that says
     what was released, and keeps model, policy and key of its first run.
     """
-    needs_spark()
     from seqveil.interfaces.spark.operator import ReleaseProcessor
 
     if not frame.isStreaming:
