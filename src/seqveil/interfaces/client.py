@@ -160,9 +160,6 @@ class Client(AbstractContextManager["Client"]):
     def __exit__(self, *raised: object) -> None:
         self.close()
 
-    def __repr__(self) -> str:
-        return f"Client({self._url})"
-
     def _ask(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
         """What is answered, after as many attempts as it takes."""
         trouble, asked = SeqveilError(), 0.0

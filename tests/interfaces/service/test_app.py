@@ -53,7 +53,7 @@ def test_what_is_answered_is_what_a_store_with_this_key_releases(service, tmp_pa
 
 NAME = "a user of 1 to 256 characters, without control characters and ends of lines"
 UTF8, ONCE, EXACTLY = "JSON in UTF-8", "every field once", "user, seq and value"
-TIMES = "a time as a number or as ISO 8601 text"
+TIMES = "time to be a number or ISO 8601 text"
 WHOLE = "seq to be a whole number from 0 to 9007199254740991"
 MALFORMED = {  # what is sent, and how the answer says what was expected
     "no JSON": (b'{"events": [{"user": "u", "seq"', UTF8),
@@ -73,7 +73,7 @@ WRONG = {
     "another field": (event("u", 0) | {"zq-secret": 1}, "user, seq, value and time alone"),
     **{f"user {name!r}": (event(name, 0), NAME) for name in ("", "u" * 257, "u\n", "u\x85b", "u\u2028b", "u\x00b", 5)},
     **{f"seq {seq!r}": (event("u", seq), WHOLE) for seq in ("0", 0.5, True, -1, 2**63)},
-    **{f"time {time!r}": (event("u", 0, time=time), TIMES) for time in ("zq-secret", True)},
+    **{f"time {time!r}": (event("u", 0, time=time), TIMES) for time in (["zq-secret"], True)},
 }
 MALFORMED |= {name: ({"events": [one]}, expected) for name, (one, expected) in WRONG.items()}
 

@@ -20,7 +20,7 @@ import seqveil as sv
 from seqveil.core.errors import InputError
 from seqveil.interfaces.cli import main
 from seqveil.interfaces.files.inspection import inspect
-from seqveil.interfaces.studio.answers import Gone, Studio
+from seqveil.interfaces.studio.answers import Studio
 from seqveil.interfaces.studio.picture import PictureRun, offers
 from seqveil.interfaces.studio.serving import _answered as answered
 from seqveil.interfaces.studio.source import SAMPLES, sample
@@ -317,9 +317,9 @@ def test_only_the_file_used_last_stays_in_memory():
     assert finish(studio, first, {"epsilon": 1.0}, events=3)["complete"]  # until the other one is used
     second = load()
     assert finish(studio, second, {"epsilon": 1.0}, events=3)["complete"]
-    with pytest.raises(Gone):
+    with pytest.raises(InputError, match="load it again"):
         studio.show(**asked(first, {"epsilon": 1.0}))
-    with pytest.raises(Gone):
+    with pytest.raises(InputError, match="load it again"):
         studio.load(upload=first, columns={})
     assert "clinic" not in repr(vars(studio))
 

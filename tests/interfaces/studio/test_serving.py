@@ -42,7 +42,7 @@ def test_the_page_answers_to_its_key_and_this_machine_alone():
         assert page.ask("POST", "/v1/page/show", {}, headers={"Content-Type": "text/plain"}).status == 415
         for body in (b"", b"{", b"[" * 60_000, b"\xff", b"[7]", b"7"):
             assert page.ask("POST", "/v1/page/show", body).status == 400
-        assert page.show(source="own-nothing").status == 404
+        assert page.show(source="own-nothing").status == 400
         for name in ("nothing", "_keep", "__init__", "upload"):
             assert page.ask("POST", f"/v1/page/{name}", b"null").status == 404, name
         assert page.ask("POST", "/v1/page/begin", headers={"Content-Length": "x"}).status == 400

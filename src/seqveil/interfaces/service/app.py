@@ -149,8 +149,6 @@ class Service:
     def _times(self, times: list[Any]) -> list[Any]:
         """The times of events; refuse what is no time, and what no honest clock of now shows."""
         window = self.setting.budget.seconds
-        if None in times:
-            raise Problem.malformed("a time, which the policy counts by", times.index(None))
         try:
             stamps = seconds(times)
             check_clock(stamps)

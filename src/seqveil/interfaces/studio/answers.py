@@ -23,10 +23,6 @@ from seqveil.interfaces.studio.upload import Upload, UploadChoice, loaded
 SLICE = 0.4  # seconds of the processor after which a picture of what there is beats a longer wait
 
 
-class Gone(InputError):
-    """A file in whose place another one was loaded, or a name that never was."""
-
-
 class Studio:
     """Answers of one page. Requests are answered one at a time, each within a moment: a picture that takes longer is
     handed out as far as it has come, and goes on when it is asked for again.
@@ -36,7 +32,7 @@ class Studio:
 
     def __init__(self, own: Upload | None = None, chosen: UploadChoice | None = None) -> None:
         self._chosen = chosen or UploadChoice()
-        self._lock, self._attacking = threading.Lock(), threading.Lock()
+        self._lock = threading.Lock()
         self._run: tuple[Any, PictureRun] | None = None  # the picture that was asked for last
         self._file = own  # the one that came last
         self._loaded: StudioSource | None = None  # what one became, when its columns were chosen
@@ -101,8 +97,7 @@ class Studio:
     def attack(self, source: str, policy: Any, seed: int) -> dict[str, Any]:
         """What an attacker finds out about people whom the model was not fitted to."""
         found = self._find(source)
-        with self._attacking:  # pictures need not wait for it
-            return attacked(found, _terms(policy, found), seed)
+        return attacked(found, _terms(policy, found), seed)
 
     @property
     def _name(self) -> str:
@@ -111,7 +106,7 @@ class Studio:
 
     def _upload(self, name: str) -> Upload:
         if self._file is None or name != self._name:
-            raise Gone("the file is not in memory any more; load it again")
+            raise InputError("the file is not in memory any more; load it again")
         return self._file
 
     def _looked(self, name: str, chosen: UploadChoice) -> dict[str, Any]:

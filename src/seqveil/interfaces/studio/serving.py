@@ -26,7 +26,7 @@ from seqveil.core import bulk
 from seqveil.core.errors import SeqveilError
 from seqveil.interfaces.service.limits import bearer, from_loopback
 from seqveil.interfaces.service.server import QUIET, listen
-from seqveil.interfaces.studio.answers import Gone, Studio
+from seqveil.interfaces.studio.answers import Studio
 from seqveil.interfaces.studio.upload import here
 
 HOST = "127.0.0.1"
@@ -126,7 +126,7 @@ def _answered(answer: Callable[..., dict[str, Any]], *given: Any, **asked: Any) 
     try:
         return answer(*given, **asked)
     except SeqveilError as error:
-        raise HTTPException(404 if isinstance(error, Gone) else 400, here(str(error))) from None
+        raise HTTPException(400, here(str(error))) from None
     except Exception as error:  # its message may hold anything, so it goes nowhere
         raise HTTPException(500, f"{type(error).__name__}; change the setting, or load other data") from None
 
