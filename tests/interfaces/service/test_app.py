@@ -70,7 +70,7 @@ MALFORMED = {  # what is sent, and how the answer says what was expected
 WRONG = {
     "a word": ("home", "an object"),
     "no value": ({"user": "u", "seq": 0}, EXACTLY),
-    "another field": (event("u", 0) | {"zq-secret": 1}, "user, seq, value and time alone"),
+    "another field": (event("u", 0) | {"zq-secret": 1}, EXACTLY),
     **{f"user {name!r}": (event(name, 0), NAME) for name in ("", "u" * 257, "u\n", "u\x85b", "u\u2028b", "u\x00b", 5)},
     **{f"seq {seq!r}": (event("u", seq), WHOLE) for seq in ("0", 0.5, True, -1, 2**63)},
     **{f"time {time!r}": (event("u", 0, time=time), TIMES) for time in (["zq-secret"], True)},

@@ -56,7 +56,6 @@ REASONS: dict[str, tuple[int, str]] = {
 MOST = 2**53 - 1  # whole numbers that every JSON reader keeps
 USER = "a user of 1 to 256 characters, without control characters and ends of lines"
 JSON = "JSON in UTF-8, every field once, not nested deeply and without numbers of thousands of digits"
-NEEDED, KNOWN = {"user", "seq", "value"}, {"user", "seq", "value", "time"}
 TIMES = (int, float, str, type(None))  # read where the policy counts by them
 _STATUS = {NOTHING: "withheld", WITHHELD: "withheld", GAP: "given-up"}
 
@@ -151,10 +150,8 @@ def _expected(event: Any, batch: int | None) -> str | None:
     """What was expected of an event, where it is not as documented."""
     if type(event) is not dict:
         return "an object"
-    if not event.keys() <= KNOWN:
-        return "user, seq, value and time alone"
-    if not event.keys() >= NEEDED:
-        return "user, seq and value"
+    if not {"user", "seq", "value"} <= event.keys() <= {"user", "seq", "value", "time"}:
+        return "user, seq and value, time where the policy counts by it, and nothing else"
     if not is_user(event["user"]):
         return f"user to be {USER}"
     if type(event["seq"]) is not int or not 0 <= event["seq"] <= MOST:

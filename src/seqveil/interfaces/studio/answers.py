@@ -43,7 +43,6 @@ class Studio:
         return {
             "seqveil": __version__,
             "sources": [{"name": name, "title": each.title} for name, each in SAMPLES.items()],
-            "first": next(iter(SAMPLES)),
             "upload": self._looked(self._name, self._chosen) if self._file and self._files == 1 else None,
             "seen_by": {name: limit for name, (_, limit) in SEEN_BY.items()},
         }

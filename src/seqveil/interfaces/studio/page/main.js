@@ -40,8 +40,8 @@ async function start() {
     $("version").textContent = `seqveil ${found.seqveil}`;
     listed = found.sources;
     offerWishes(found.seen_by, refresh);
-    offerSources(listed, found.first);
-    if (!found.upload || !(await begin(found.upload))) await choose(found.first);
+    offerSources(listed, listed[0].name);
+    if (!found.upload || !(await begin(found.upload))) await choose(listed[0].name);
   } catch (problem) {
     if (!(problem instanceof Refused)) throw problem;
     if (![401, 403].includes(problem.status)) return broken(problem.message);
