@@ -48,7 +48,7 @@ def test_the_page_answers_to_its_key_and_this_machine_alone():
         assert page.ask("POST", "/v1/page/begin", headers={"Content-Length": "x"}).status == 400
         assert page.ask(
             "POST", "/v1/page/begin", headers={"Transfer-Encoding": "chunked"}, body=b"0\r\n\r\n"
-        ).status in (400, 411)
+        ).status in (400, 413)
 
 
 def test_pages_have_no_script_or_style_inside_and_nothing_from_elsewhere():

@@ -45,7 +45,6 @@ HEADERS = {  # that keep a browser to the page's own files
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
     "Cache-Control": "no-store",
 }
 
@@ -101,10 +100,8 @@ class PageServer(uvicorn.Server):
             raise HTTPException(403, "the page answers to 127.0.0.1 and localhost alone; open it there")
         if not hmac.compare_digest(bearer(request).encode(), self.key.encode()):
             raise HTTPException(401, "expected the key that is in the address that `seqveil studio` printed")
-        length = request.headers.get("Content-Length")
-        if length is None:
-            raise HTTPException(411, "expected a body with its length")
-        if int(length) > MOST_BYTES:  # the server itself refuses what is no number
+        # a body of unknown length may be of any; the server itself refuses what is no number
+        if int(request.headers.get("Content-Length", MOST_BYTES + 1)) > MOST_BYTES:
             raise HTTPException(413, f"the body is larger than {MOST_BYTES >> 20} MB; load a part of the data")
 
 
