@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import seqveil as sv
-from bridges import KEY, SECRET, VALUES, Wire, came, chain, core_of, damage, event, setting_of
+from bridges import KEY, SECRET, VALUES, Wire, came, chain, core_of, damage, event, noted, setting_of
 from seqveil.core.model import MarkovModel
 from seqveil.core.times import Slots
 from seqveil.engine.budget import Budget
@@ -104,7 +104,7 @@ def test_events_with_and_without_numbers_do_not_take_each_others():
 
 def test_an_event_that_leaves_others_out_is_refused_until_they_come():
     wire, lines = Wire(), []
-    core = core_of(CodeStreams(setting_of()), wire=wire, log=lambda event, **facts: lines.append((event, facts)))
+    core = core_of(CodeStreams(setting_of()), wire=wire, log=noted(lines))
     for seq in (0, 2, 3, 1, 2):
         core.round([came("ann", event(seq, VALUES[seq % 3]))])
     assert seqs(wire) == [("ann", 0), ("ann", 1), ("ann", 2)]

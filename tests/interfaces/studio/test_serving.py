@@ -24,15 +24,7 @@ def test_the_page_answers_to_its_key_and_this_machine_alone():
         assert "unsafe" not in policy
         for name in ("main.js", "style.css", "icon.svg"):
             assert page.ask("GET", f"/{name}", token=None).status == 200
-        for path in (
-            "/app.py",
-            "/..%2Fserving.py",
-            "/%2e%2e/serving.py",
-            "/../serving.py",
-            "/page/",
-            "/docs",
-            "/v1/page/show",
-        ):
+        for path in ("/app.py", "/..%2Fserving.py", "/%2e%2e/serving.py", "/../serving.py", "/page/", "/v1/page/show"):
             assert page.ask("GET", path).status == 404, path
         assert parsed(page.show(events=5))["done"] >= 1
         for token in (None, "", "wrong", KEY + "x", KEY[:-1]):
@@ -40,7 +32,7 @@ def test_the_page_answers_to_its_key_and_this_machine_alone():
         for host in ("evil.example", "10.0.0.1", f"evil.example:{page.port}", "", "[", "localhost.evil.example"):
             assert page.ask("POST", "/v1/page/begin", b"null", headers={"Host": host}).status == 403, host
         assert page.ask("POST", "/v1/page/show", {}, headers={"Content-Type": "text/plain"}).status == 415
-        for body in (b"", b"{", b"[" * 60_000, b"\xff", b"[7]", b"7"):
+        for body in (b"", b"{", b"[" * 60_000, b"\xff", b"[]", b"7"):
             assert page.ask("POST", "/v1/page/show", body).status == 400
         assert page.show(source="own-nothing").status == 400
         for name in ("nothing", "_keep", "__init__", "upload"):
