@@ -96,7 +96,7 @@ def _in_buckets(rows: DataFrame, count: int) -> GroupedData:
     """Rows in groups of users; those of a group are in one worker's memory."""
     from pyspark.sql import functions as F
 
-    return rows.groupBy(F.pmod(F.xxhash64(F.col(USER)), F.lit(count)).alias("bucket"))
+    return rows.withColumn("bucket", F.pmod(F.xxhash64(F.col(USER)), F.lit(count))).groupBy("bucket")
 
 
 def _job(terms: Terms, alphabet: Symbols, key: Key, names: FrameColumns) -> SparkJob:
