@@ -96,7 +96,7 @@ def moved(source: StudioSource, name: str, policy: dict[str, Any]) -> dict[str, 
         asked = {"source": source.name, "policy": chosen, "person": None, "events": source.most, "seed": 1}
         begin = time.process_time()
         try:
-            shown = answers.show(asked)
+            shown = answers.show(**asked)
         except InputError as refusal:
             print(f"  {source.name:<12}{name:<15}{source.model.n:>5}  refused: {str(refusal)[:60]}", flush=True)
             return {"source": source.name, "setting": name, "refused": str(refusal)}

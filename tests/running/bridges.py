@@ -96,6 +96,11 @@ class Wire:
         return [refusal.reason for _, refusal in self.refused]
 
 
+def noted(lines):
+    """A log that keeps what is said."""
+    return lambda event, *_, **facts: lines.append((event, facts))
+
+
 def core_of(store, form="seqveil", wire=None, **options):
     return Core(store, Payloads(store.setting, Form.parse(form)), wire or Wire(), **options)
 
@@ -136,7 +141,7 @@ class Place:
         with CodeStreams.open(self.state, setting, key=KEY) as store:
             broker = Broker("127.0.0.1", self.mosquitto.port, f"{self.name}-bridge")
             link = MqttLink(broker, topics or self.topics)
-            made = Core(store, Payloads(setting, parsed), link, lambda *line: self.log.append(line), **options)
+            made = Core(store, Payloads(setting, parsed), link, noted(self.log), **options)
             begin = len(self.log)
             with at_work(made):
                 until(lambda: made.failures or ("subscribed", {}) in self.log[begin:])

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from bridges import KEY, at_work, setting_of
+from bridges import KEY, at_work, noted, setting_of
 from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.bridge.core import Core
 from seqveil.interfaces.bridge.kafka import Cluster, KafkaLink
@@ -99,7 +99,7 @@ class Place:
         """A bridge at work in another thread; what it ended with is in its `failures`."""
         with CodeStreams.open(self.state, terms or setting_of(), key=KEY) as store:
             own = link(cluster or self.cluster)
-            with at_work(Core(store, Payloads(store.setting), own, lambda *line: self.log.append(line))) as made:
+            with at_work(Core(store, Payloads(store.setting), own, noted(self.log))) as made:
                 yield made
 
 

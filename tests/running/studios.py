@@ -58,7 +58,7 @@ class Process:
         self.url = line.split()[1]
         self.port, self.key = re.search(r":(\d+)/#key=(.+)", self.url).groups()
 
-    def ask(self, name, body=None):
+    def ask(self, name, **body):
         return parsed(ask(int(self.port), "POST", f"/v1/page/{name}", json.dumps(body).encode(), self.key))
 
     def end(self, how=signal.SIGINT):
@@ -73,7 +73,7 @@ def asked(source, policy, events=20, person=None, seed=1):
 
 def finish(studio, source, policy, **more):
     """The whole picture, asked for until it is complete."""
-    while not (shown := studio.show(asked(source, policy, **more)))["complete"]:
+    while not (shown := studio.show(**asked(source, policy, **more)))["complete"]:
         pass
     return shown
 

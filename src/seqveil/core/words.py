@@ -109,9 +109,9 @@ def by_odds(log_odds: float, measured: bool = False) -> str:
     low, *higher = SUSPICIONS
     if moved(low, log_odds) > 0.9995:
         return f"even a suspicion of {percent(low)} may {'have ' * measured}become certainty"
-    verb = "became" if measured else "becomes"
-    said = [f"a suspicion of {percent(low)} {verb} at most {percent_up(moved(low, log_odds))}"]
-    said += [f"one of {percent(each)} at most {percent_up(moved(each, log_odds))}" for each in higher]
+    verb, most = ("became", "") if measured else ("becomes", "at most ")
+    said = [f"a suspicion of {percent(low)} {verb} {most}{percent_up(moved(low, log_odds))}"]
+    said += [f"one of {percent(each)} {most}{percent_up(moved(each, log_odds))}" for each in higher]
     return ", ".join(said)
 
 
@@ -306,7 +306,8 @@ class Risk:
             said.append(f"any one {self.unit}, about anything: {by_odds(2 * self.one_release)}")
         beside = " else" if self.secrets else ""
         about = f"all releases of a stream together, about anything{beside}{f', {MEASURED}' * self.measured}"
-        said.append(f"{about}: {by_odds(self.log_odds, self.measured)}")
+        exact = self.measured and not self.secrets  # where kernels remember, the account of all else is a bound
+        said.append(f"{about}: {by_odds(self.log_odds, exact)}")
         if self.ldp is not None:
             most = max(self.up, self.down or 0.0)
             figure = f" ({most:.2g})" if math.isfinite(most) else ""

@@ -143,7 +143,7 @@ class Session:
         setting, account, kept = self.setting, self.account, len(self.setting.secrets)
         bound = setting.whole_sequence or f"ε={setting.epsilon:g}"
         secrets = "" if not kept else f"{kept} secret{'s' if kept > 1 else ''}, "
-        becomes = "became at most" if setting.whole_sequence else "becomes at most"
+        becomes = "became" if setting.whole_sequence and not kept else "becomes at most"
         after = percent_up(moved(ASKED, account.risk.log_odds))
         return (
             f"Session({setting.mechanism.name}, {secrets}{bound}, {setting.model.n} symbols, "

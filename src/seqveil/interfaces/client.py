@@ -40,7 +40,6 @@ class ServiceError(SeqveilError):
         self.reason = str(problem.get("type", "")).rpartition(":")[2]
         self.position: int | None = problem.get("position")
         self.next: int | None = problem.get("next")
-        self.most: int | None = problem.get("most")  # events that it takes at once, where there were more
         self.releases: list[Release] = []
         super().__init__(f"the service answered {status} {self.reason}: {problem.get('detail', 'no more is known')}")
 
@@ -121,8 +120,7 @@ class Client(AbstractContextManager["Client"]):
                     error.releases = made
                     error.position = None if error.position is None else error.position + done
                     raise
-                # nothing was drawn: as many as it takes at once, or half of what was too large
-                at_once = max(1, min(error.most or len(part) // 2, len(part) - 1))
+                at_once = len(part) // 2  # nothing was drawn
                 given = itertools.chain(part, given)
             else:
                 made += map(_release, found)
@@ -161,9 +159,6 @@ class Client(AbstractContextManager["Client"]):
 
     def __exit__(self, *raised: object) -> None:
         self.close()
-
-    def __repr__(self) -> str:
-        return f"Client({self._url})"
 
     def _ask(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
         """What is answered, after as many attempts as it takes."""

@@ -6,13 +6,12 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from seqveil.core.alphabet import Codes, OnUnknown, Symbols
+from seqveil.core.alphabet import Codes, Symbols
 from seqveil.core.errors import InputError
 from seqveil.core.times import Time
 from seqveil.engine.calls import OutOfOrder
@@ -42,14 +41,9 @@ class Wording:
     [3.5, 1.5]
     """
 
-    def __init__(self, alphabet: Symbols, on_unknown: OnUnknown | None = None) -> None:
-        self._alphabet = alphabet.tracked(on_unknown)
+    def __init__(self, alphabet: Symbols) -> None:
+        self._alphabet = alphabet.tracked()
         self.shown: list[Any] = [_as_json(value) for value in alphabet.decode(np.arange(alphabet.n))]
-
-    @cached_property
-    def texts(self) -> list[str]:
-        """The symbols as JSON text, in the order of their codes."""
-        return [json.dumps(value) for value in self.shown]
 
     def stored(self, one: Stored, terms: Terms) -> dict[str, Any]:
         """A release as it stands in the store."""
@@ -120,10 +114,8 @@ class EventJob:
 Noted = Callable[[Releases], Mapping[str, Position]]  # what is written down with the releases
 
 
-def release_together(store: CodeStreams, jobs: Sequence[EventJob], noted: Noted | None = None) -> int:
+def release_together(store: CodeStreams, jobs: Sequence[EventJob], noted: Noted | None = None) -> None:
     """Release all jobs in one transaction; where that cannot be, find who is in the way and go on without.
-
-    Returns how many transactions it took.
 
     *Guarantee*: a job has its outcome only after the transaction with it was committed and synced. Jobs are released
     in the order they came, each whole or not at all. What is wrong with a job is found before any of it is drawn, and
@@ -132,40 +124,35 @@ def release_together(store: CodeStreams, jobs: Sequence[EventJob], noted: Noted 
     left = list(jobs)
     while left:
         try:
-            made = _released(store, left, noted)
+            _share(left, _released(store, left, noted))
         except OutOfOrder as error:
             # later events of a stream make an earlier gap no smaller, so whoever has it is out for good
             for each in error.all:
                 culprit, place = _owner(left, each.position)
                 culprit.outcome = culprit.outcome or OutOfOrder(place, str(each), each.upcoming)
-            left = [job for job in left if job.outcome is None]
         except Damaged as error:  # of some users: whoever sends events of theirs is out, all others go on
             users = set(error.users)
             culprits = [job for job in left if users.intersection(job.users)]
             for job in culprits:
                 job.outcome = error
-            left = [job for job in left if job.outcome is None]
             if not culprits:  # it is not known whose they are
-                return _halves(store, left, noted, error)
+                _halves(store, left, noted, error)
         except StoreError as error:  # the disk's trouble is everyone's
             for job in left:
                 job.outcome = error
-            return 0
         except Exception as error:
-            return _halves(store, left, noted, error)
-        else:
-            _share(left, made)
-            return 1
-    return 0
+            _halves(store, left, noted, error)
+        left = [job for job in left if job.outcome is None]
 
 
-def _halves(store: CodeStreams, jobs: Sequence[EventJob], noted: Noted | None, error: Exception) -> int:
+def _halves(store: CodeStreams, jobs: Sequence[EventJob], noted: Noted | None, error: Exception) -> None:
     """Go on with either half by itself, down to the one job that has the trouble."""
     if len(jobs) == 1:
         jobs[0].outcome = error
-        return 0
-    half = len(jobs) // 2
-    return sum(release_together(store, part, noted) for part in (jobs[:half], jobs[half:]))
+    else:
+        half = len(jobs) // 2
+        release_together(store, jobs[:half], noted)
+        release_together(store, jobs[half:], noted)
 
 
 def _released(store: CodeStreams, jobs: Sequence[EventJob], noted: Noted | None) -> Releases:

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 import mosquitto
-from bridges import KEY, Wire, came, core_of, damage
+from bridges import KEY, Wire, came, core_of, damage, noted
 from mosquitto import until
 from seqveil.core.alphabet import Alphabet, Bins
 from seqveil.core.errors import InputError
@@ -39,7 +39,7 @@ class Life:
     def __init__(self, store, *steps, begin=0.0, form="json:v"):
         """Messages come at moments, each a user and a value; what is published goes to `said`."""
         self.now, self.lines, self.wire = BEGIN + begin, [], Wire()
-        self.core = core_of(store, form, self.wire, log=lambda *line: self.lines.append(line), clock=lambda: self.now)
+        self.core = core_of(store, form, self.wire, log=noted(self.lines), clock=lambda: self.now)
         for at, *messages in steps:
             self.wire.steps += [lambda at=at, messages=messages: self.at(at, messages), *([[]] * IDLE)]
         self.core.run()

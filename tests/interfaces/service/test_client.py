@@ -129,7 +129,6 @@ def test_raw_symbols_do_not_cross_a_network_unprotected():
             Client(url)
     secret = "sv_zq_secret"
     assert secret not in repr(Client("http://example.org", secret, insecure=True))
-    assert repr(Client("https://user@example.org/base/")).endswith("/base)")
 
 
 SETTINGS = {
@@ -210,5 +209,5 @@ def test_the_client_sends_times_and_users_as_the_service_takes_them():
         with pytest.raises(InputError, match="user"):
             _body([Event(user, 0, "a")])
     for time in (True, [1]):
-        with pytest.raises(Problem, match="expected time to be a time"):
+        with pytest.raises(Problem, match="expected time to be a number"):
             sent_events(_body([Event("u", 0, "a", time)]), None)

@@ -40,11 +40,11 @@ def test_the_fit_takes_any_alphabet(spark):
         }
     )
     frame = spark.createDataFrame(table.to_pandas())
-    cases = [("x", Bins([0.0, 1.0, 2.5, 4.0])), (("x", "y"), Grid.regular(4, 2, (0, 4, 0, 2))), ("word", None)]
-    cases += [("x", Alphabet([0, 1, 2, 3, 4], "nearest")), (("lat", "lon"), CELLS)]
+    cases = [("x", Bins([0.0, 1.0, 2.5, 4.0])), ("x,y", Grid.regular(4, 2, (0, 4, 0, 2))), ("word", None)]
+    cases += [("x", Alphabet([0, 1, 2, 3, 4], "nearest")), ("lat,lon", CELLS)]
     for value, alphabet in cases:
         people = table.sort("when").partition_by("who")
-        chosen = [part.select(value).rows() if isinstance(value, tuple) else part[value].to_list() for part in people]
+        chosen = [part.select(value.split(",")).rows() if "," in value else part[value].to_list() for part in people]
         want = MarkovModel.fit(chosen, alphabet=alphabet, smoothing=1.0)
         got = fit(frame, alphabet=alphabet, columns=FrameColumns("who", value, "when"))
         assert got.fingerprint == want.fingerprint

@@ -3,8 +3,7 @@
 import pytest
 
 pytest.importorskip("pyspark")
-from seqveil.core.errors import InputError
-from seqveil.engine.calls import OutOfOrder
+from seqveil.core.errors import DataError, InputError
 from seqveil.interfaces.spark.failures import Refused, translated, worker_errors
 from seqveil.interfaces.spark.sessions import needs_spark, patient
 
@@ -18,7 +17,7 @@ def test_an_error_of_another_package_arrives_without_its_text():
     assert SECRET not in str(refused.value)
     back = translated(Exception(f"Traceback …\n{Refused.__name__}: {refused.value}\nmore"))
     assert "ValueError" in str(back)
-    assert isinstance(translated(Exception("seqveil refused: OutOfOrder: event 0")), OutOfOrder)
+    assert isinstance(translated(Exception("seqveil refused: OutOfOrder: event 0")), DataError)
     assert isinstance(translated(Exception("seqveil refused: InputError: no")), InputError)
     failed = Exception(SECRET)
     assert "(Exception)" in str(translated(failed))

@@ -1,7 +1,7 @@
 """The Spark operator without a JVM: the store's releases, however events are cut, repeated or left out."""
 
 import itertools
-import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,9 +22,10 @@ from seqveil.core.randomness import key_file  # noqa: E402
 from seqveil.core.secrets import ever, trait  # noqa: E402
 from seqveil.engine.budget import Budget  # noqa: E402
 from seqveil.engine.policy import Policy  # noqa: E402
+from seqveil.interfaces.spark import operator  # noqa: E402
 from seqveil.interfaces.spark.failures import Refused  # noqa: E402
 from seqveil.interfaces.spark.operator import ReleaseProcessor  # noqa: E402
-from seqveil.interfaces.spark.release import SparkJob, release_sorted  # noqa: E402
+from seqveil.interfaces.spark.release import SparkJob  # noqa: E402
 
 KEY, SALT, SECRET = bytes(range(32)), b"that of a query", "zq-secret-77"
 FULL = MarkovModel([0.5, 0.3, 0.2], [[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]])
@@ -49,7 +50,16 @@ def job_of(setting, key=KEY):
 
 
 def operator_of(job):
-    return TwsTester(ReleaseProcessor(job, salt=SALT))
+    return TwsTester(ReleaseProcessor(job))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _query():
+    """Tasks of one query, whose id is the salt."""
+    context = SimpleNamespace(getLocalProperty=lambda name: SALT.decode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(operator, "TaskContext", SimpleNamespace(get=lambda: context))
+        yield
 
 
 def rows_of(events):
@@ -191,20 +201,19 @@ def test_a_job_has_a_salt_of_its_own_and_travels_without_a_key_that_is_a_file(tm
 
 
 @pytest.mark.slow
-def test_a_sorted_partition_is_cut_between_users(monkeypatch):
-    """Whole users at a time, in frames of any size; the order column comes back."""
-    monkeypatch.setattr(sys.modules["seqveil.interfaces.spark.release"], "CHUNK_ROWS", 7)
+def test_whole_streams_are_released_in_their_order_whatever_order_they_came_in():
+    """The order column comes back."""
     rng = np.random.default_rng(5)
     rows = rows_of([(f"u{user}", 10 * seq, int(rng.integers(3))) for user in range(6) for seq in range(user + 2)])
     job = job_of(SETTINGS["plain"])
-    got = joined(release_sorted(job, iter([rows.iloc[at : at + 4] for at in range(0, len(rows), 4)])))
+    got = job.release_whole(rows.sample(frac=1, random_state=1))
     assert got["seq"].tolist() == rows["seq"].tolist()
     store, want = ref.twin(SETTINGS["plain"], job.salt), []
     for user, own in rows.groupby("user"):
         want += store.release([user] * len(own), own["v0"].to_numpy(), range(len(own))).codes.tolist()
     assert got["value"].tolist() == want
     with pytest.raises(Refused, match=r"DataError: .*the same order"):
-        list(release_sorted(job, iter([rows.iloc[[0, 0]]])))
+        job.release_whole(rows.iloc[[0, 0]])
 
 
 def test_values_come_out_in_their_own_kind():

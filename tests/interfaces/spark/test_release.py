@@ -82,7 +82,7 @@ def test_frames_that_cannot_be_released_are_refused_before_they_run(spark, tmp_p
     wrong = [
         ({"columns": FrameColumns(user="who")}, "no column 'who'"),
         ({"columns": FrameColumns(seq="epsilon")}, "rename it"),
-        ({"columns": FrameColumns(value=("x", "y"))}, "go together"),
+        ({"columns": FrameColumns(value="x,y")}, "go together"),
         ({"policy": timed}, "needs the time"),
         ({"policy": Policy(epsilon=2.0, batch=4, mechanism="tree")}, "in batches"),
         ({"key": b"short"}, "32 random bytes"),

@@ -12,7 +12,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from seqveil.core.errors import DataError, InputError, SeqveilError
@@ -35,7 +35,6 @@ GROUP = 1000  # events of a transaction, at most
 KEPT = 4 * GROUP  # events whose numbers are kept: a broker that was restarted sends more again than it had under way
 IDLE = 1.0  # seconds that a link waits for messages
 
-Log = Callable[[str, dict[str, object]], None]
 Outcome = bytes | Refusal | None  # what is to be published of an event; None: nothing
 
 
@@ -52,7 +51,7 @@ class BridgeCounts:
     repeated: int = 0  # events that had been released before
     acknowledged: int = 0
     states: int = 0  # messages that said what was the case, and were no event
-    refused: dict[str, int] = field(default_factory=dict)  # by reason
+    refused: Counter[str] = field(default_factory=Counter)  # by reason
 
 
 @dataclass(slots=True, eq=False)  # not frozen: that takes longer, and there is one for each message
@@ -75,9 +74,9 @@ class Numbers:
 
     def __init__(self, store: CodeStreams, name: str) -> None:
         self._store, self._name, self._known = store, name, dict[str, int]()
-        self._first, self._count = json.loads(str(store.position(f"{name}:numbered") or "[0,0]"))
+        self._count = int(store.position(f"{name}:numbered") or 0)  # so far; the next one takes the oldest one's place
         self._unsaved: dict[str, Position] = {}
-        for count in range(max(self._first, self._count - KEPT), self._count):
+        for count in range(max(0, self._count - KEPT), self._count):
             for ident, seq in json.loads(str(store.position(self._place(count)) or "{}")).items():
                 self._remember(ident, seq)
 
@@ -94,7 +93,7 @@ class Numbers:
 
     def unsaved(self) -> dict[str, Position]:
         """What is to be kept with the next transaction."""
-        return self._unsaved | self._range() if self._unsaved else {}
+        return self._unsaved | {f"{self._name}:numbered": self._count} if self._unsaved else {}
 
     def saved(self) -> None:
         """A transaction has kept them."""
@@ -103,11 +102,8 @@ class Numbers:
     def forget(self) -> None:
         """The broker has forgotten what it sent: nothing of that comes again."""
         if self._known:
-            self._known, self._unsaved, self._first = {}, {}, self._count
-            self._store.release([], [], [], None, self._range())
-
-    def _range(self) -> dict[str, Position]:
-        return {f"{self._name}:numbered": json.dumps([self._first, self._count])}
+            self._known, self._unsaved, self._count = {}, {}, 0
+            self._store.release([], [], [], None, {f"{self._name}:numbered": 0})
 
     def _remember(self, ident: str, seq: int) -> None:
         self._known.pop(ident, None)
@@ -135,11 +131,11 @@ class Core:
         store: CodeStreams,
         payloads: Payloads,
         link: Link,
-        log: Log | None = None,
+        log: Callable[..., None] = log,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.store, self.payloads, self.link = store, payloads, link
-        self.log: Log = log or _write
+        self.log = log
         self.counts, self.numbers = BridgeCounts(), Numbers(store, link.name)
         self.hidden = 0  # values outside the alphabet; follows from raw data, so it is in no log and no metric
         self._clock, self._arrival = clock, -math.inf  # when messages came last, which never goes back
@@ -162,7 +158,7 @@ class Core:
                 self.report()
         finally:
             self.link.close()
-        self.log("stopped", asdict(self.counts))
+        self.log("stopped", **vars(self.counts))
         return self.counts
 
     def round(self, messages: Sequence[Message]) -> None:
@@ -304,21 +300,17 @@ class Core:
 
     def count(self, refusal: Refusal) -> None:
         """Count a refusal by its reason."""
-        self.counts.refused[refusal.reason] = self.counts.refused.get(refusal.reason, 0) + 1
+        self.counts.refused[refusal.reason] += 1
 
     def warn(self, text: str) -> None:
         """Log a warning, once: what repeats is in the counts."""
         if text not in self._warned:
             self._warned.add(text)
-            self.log("warning", {"reason": text})
+            self.log("warning", "warning", reason=text)
 
     def report(self) -> None:
         """Log what was refused since the last time."""
-        refused = Counter(self.counts.refused)
-        if refused != self._said:
-            self.log("refused", {"reasons": dict(refused - self._said), "messages so far": self.counts.received})
-            self._said = refused
-
-
-def _write(event: str, details: dict[str, object]) -> None:
-    log(event, "warning" if event == "warning" else "info", **details)
+        refused = self.counts.refused - self._said
+        if refused:
+            self.log("refused", reasons=refused, received=self.counts.received)
+            self._said = self.counts.refused.copy()

@@ -106,8 +106,6 @@ class Topics:
         for (one, pattern), (other, against) in itertools.combinations(given.items(), 2):
             if _may_meet(pattern, against):
                 raise InputError(f"the {one} and {other} topics could be the same for some user; tell them apart")
-        if self.discovery is not None and any(_may_meet(self.raw, topic) for topic in self.discovery.topics):
-            raise InputError("the raw topics could be those of discovery; tell them apart")
 
     def user_of(self, topic: str) -> str | None:
         """The user of a raw topic; None where it has none."""
@@ -218,7 +216,7 @@ class MqttLink:
             self._client.reconnect()
         except (OSError, ValueError) as error:
             said = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
-            self._core.log("cannot connect", {"reason": str(said)})
+            self._core.log("cannot connect", reason=str(said))
             return False
         return True
 
@@ -264,12 +262,12 @@ class MqttLink:
         if reason.value in HOPELESS:
             raise BrokerError(f"the broker refuses the bridge ({reason}); check client id, user, password and ACL")
         if reason.is_failure:
-            self._core.log("refused by the broker", {"reason": str(reason)})
+            self._core.log("refused by the broker", reason=str(reason))
             return
         self._since, self._pause = time.monotonic(), BACKOFF[0]
         if not flags.session_present:
             self._core.numbers.forget()
-        self._core.log("connected", {"session": "resumed" if flags.session_present else "new"})
+        self._core.log("connected", session="resumed" if flags.session_present else "new")
         # of seqveil's own payloads the retain flag as the device set it, to refuse them. Else it says that the
         # broker had kept the message, which comes at every connection
         options = SubscribeOptions(qos=1, noLocal=True, retainAsPublished=self._core.payloads.form.own)
@@ -279,15 +277,15 @@ class MqttLink:
         self._connection += 1
         self._short = self._short + 1 if time.monotonic() - self._since < SHORT else 0
         if self._short == MANY:  # not every broker says why it ends a connection
-            self._core.log("warning", {"reason": "connections end soon; does another client use this client id?"})
+            self._core.warn("connections end soon; does another client use this client id?")
         if reason.value == TAKEN_OVER:
             raise BrokerError("another client uses this client id; give each bridge a state file of another name")
-        self._core.log("disconnected", {"reason": str(reason)})
+        self._core.log("disconnected", reason=str(reason))
 
     def _on_subscribe(self, client: paho.Client, data: Any, mid: int, reasons: Any, properties: Any) -> None:
         if any(reason.is_failure for reason in reasons):
             raise BrokerError("the broker does not let the bridge read the raw topics; check its ACL")
-        self._core.log("subscribed", {})
+        self._core.log("subscribed")
 
     def _on_message(self, client: paho.Client, data: Any, came: paho.MQTTMessage) -> None:
         if self._deadline is not None:

@@ -228,7 +228,6 @@ class Discovery:
             raise InputError("expected Home Assistant's discovery prefix, without wildcards, as in homeassistant")
         self._prefix, self._form = prefix, form
         self._known: set[str] = set()
-        self.topics = tuple(f"{prefix}/{component}/{{user}}/config" for component in ("sensor", "device_tracker"))
 
     def announcement(self, user: str, topic: str) -> tuple[str, bytes] | None:
         """Topic and payload that announce a user's released entity; None where that was done."""

@@ -27,9 +27,6 @@ class ServeOptions:
 
     key: o.Key = None
     begin: o.Begin = False
-    on_unknown: str | None = o.opt(
-        "hide|nearest|other", "Values outside the alphabet  [default: hide, unless the model says otherwise]"
-    )
     gaps: o.Gaps = "refuse"
     host: str = o.opt("ADDRESS", "Address to bind.", default="127.0.0.1")
     port: int = o.opt("N", "Port; 0 takes a free one.", default=8713)

@@ -59,10 +59,7 @@ class FrameOptions:
         """The columns that were asked for, with the usual names for those that were not."""
         from seqveil.interfaces.spark import FrameColumns
 
-        first, *more = self.value_column.split(",")
-        if len(more) > 1:
-            raise InputError(f"expected one value column, or two as in x,y; got {1 + len(more)}")
-        return FrameColumns(self.user_column, (first, more[0]) if more else first, self.seq_column, time)
+        return FrameColumns(self.user_column, self.value_column, self.seq_column, time)
 
 
 @spark.command()

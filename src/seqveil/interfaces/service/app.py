@@ -53,7 +53,7 @@ class Service:
 
     def __init__(self, store: CodeStreams, options: ServeOptions, limits: Limits | None = None) -> None:
         self.store, self.setting, self._limits = store, store.setting, limits or Limits()
-        self.wording = Wording(self.setting.model.alphabet, options.on_unknown)  # type: ignore[arg-type]
+        self.wording = Wording(self.setting.model.alphabet)
         self._guard = Guard(None if options.tokens is None else Keyring(options.tokens), self._limits)
         self._writer = ReleaseWriter(store, self._limits.events, self._limits.linger)
         self._metrics = Metrics(store, self._limits.figures, lambda: self._writer.waiting)
@@ -139,9 +139,9 @@ class Service:
         slow = self.setting.in_batches or self.setting.trackers is not None
         most, of_one = self._limits.events, self._limits.one_user_slow if slow else self._limits.one_user
         if len(sent.users) > most:
-            raise Problem("too-large", f"expected at most {most} events at once; send them in parts", most=most)
+            raise Problem("too-large", f"expected at most {most} events at once; send them in parts")
         if len(sent.users) > of_one and max(Counter(sent.users).values()) > of_one:
-            raise Problem("too-large", f"expected at most {of_one} events of one user; send them in parts", most=of_one)
+            raise Problem("too-large", f"expected at most {of_one} events of one user; send them in parts")
         place = next((k for k, user in enumerate(sent.users) if not token.covers(user)), None)
         if place is not None:
             raise Problem("forbidden", f"the token is not for the user of event {place}", position=place)
@@ -149,8 +149,6 @@ class Service:
     def _times(self, times: list[Any]) -> list[Any]:
         """The times of events; refuse what is no time, and what no honest clock of now shows."""
         window = self.setting.budget.seconds
-        if None in times:
-            raise Problem.malformed("a time, which the policy counts by", times.index(None))
         try:
             stamps = seconds(times)
             check_clock(stamps)

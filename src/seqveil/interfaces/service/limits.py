@@ -180,6 +180,20 @@ class Connection(HttpToolsProtocol):
         self._end_after(DRAIN)
 
 
+def from_loopback(request: Request) -> bool:
+    """Whether the address that was asked for is this machine's own."""
+    try:
+        return is_loopback(urlsplit(f"//{request.headers.get('host', '')}").hostname or "")
+    except ValueError:
+        return False
+
+
+def bearer(request: Request) -> str:
+    """The token that a request brings; empty for none."""
+    kind, _, secret = request.headers.get("authorization", "").partition(" ")
+    return secret.strip() if kind.lower() == "bearer" else ""
+
+
 class Guard:
     """Lets callers in: those with a token of the ring, or where there is none those on this machine."""
 
@@ -207,17 +221,13 @@ class Guard:
     def _token_of(self, request: Request) -> Token:
         if self._ring is None:
             # a page in the browser of this machine may be made to call us; it cannot forge the Host it was loaded from
-            try:
-                host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
-            except ValueError:
-                host = ""
-            if not is_loopback(host):
+            if not from_loopback(request):
                 raise Problem("forbidden", "without tokens the service answers to a loopback host name alone")
             return ANYBODY
-        kind, _, secret = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() != "bearer" or not secret.strip():
+        secret = bearer(request)
+        if not secret:
             raise Problem("unauthorised", "expected the header Authorization: Bearer TOKEN")
-        token = self._ring.find(secret.strip())
+        token = self._ring.find(secret)
         self.check_tokens()
         if token is None:
             raise Problem("unauthorised", "the token is not known, or was revoked")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import re
 import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -31,6 +30,7 @@ from seqveil.engine.store import (
 from seqveil.engine.stream import NOTHING, REFUSED, WITHHELD
 from seqveil.interfaces.events import Wording, from_json
 from seqveil.interfaces.logs import log
+from seqveil.interfaces.service.tokens import NAME
 
 REASONS: dict[str, tuple[int, str]] = {
     "malformed": (400, "The request is not as documented"),
@@ -56,9 +56,7 @@ REASONS: dict[str, tuple[int, str]] = {
 MOST = 2**53 - 1  # whole numbers that every JSON reader keeps
 USER = "a user of 1 to 256 characters, without control characters and ends of lines"
 JSON = "JSON in UTF-8, every field once, not nested deeply and without numbers of thousands of digits"
-NEEDED, KNOWN = {"user", "seq", "value"}, {"user", "seq", "value", "time"}
-_NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,256}")
-_MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}([T ][0-9:.,+Zz-]{1,29})?")
+TIMES = (int, float, str, type(None))  # read where the policy counts by them
 _STATUS = {NOTHING: "withheld", WITHHELD: "withheld", GAP: "given-up"}
 
 
@@ -152,30 +150,22 @@ def _expected(event: Any, batch: int | None) -> str | None:
     """What was expected of an event, where it is not as documented."""
     if type(event) is not dict:
         return "an object"
-    if not event.keys() <= KNOWN:
-        return "user, seq, value and time alone"
-    if not event.keys() >= NEEDED:
-        return "user, seq and value"
+    if not {"user", "seq", "value"} <= event.keys() <= {"user", "seq", "value", "time"}:
+        return "user, seq and value, time where the policy counts by it, and nothing else"
     if not is_user(event["user"]):
         return f"user to be {USER}"
     if type(event["seq"]) is not int or not 0 <= event["seq"] <= MOST:
         return f"seq to be a whole number from 0 to {MOST}"
     if batch is not None and (type(event["value"]) is not list or not 1 <= len(event["value"]) <= batch):
         return f"value to be a list of 1 to {batch} values"
-    if not _is_time(event.get("time")):
-        return "time to be a time as a number or as ISO 8601 text"
+    if type(event.get("time")) not in TIMES:
+        return "time to be a number or ISO 8601 text"
     return None
 
 
 def is_user(value: object) -> bool:
     """Whether this can be a user."""
-    return type(value) is str and _NAME.fullmatch(value) is not None
-
-
-def _is_time(value: Any) -> bool:
-    if type(value) in (int, float):
-        return abs(value) < 1e300  # NaN and infinities are not
-    return value is None or (type(value) is str and _MOMENT.fullmatch(value) is not None)
+    return type(value) is str and NAME.fullmatch(value) is not None
 
 
 def released(users: Sequence[str], made: Releases, wording: Wording) -> Response:

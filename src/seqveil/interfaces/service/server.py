@@ -18,7 +18,6 @@ from seqveil.core import bulk
 from seqveil.core.errors import InputError
 from seqveil.engine.stream import Terms
 from seqveil.engine.streams import CodeStreams
-from seqveil.interfaces.client import is_loopback
 from seqveil.interfaces.commands.serve import ServeOptions
 from seqveil.interfaces.commands.terminal import ARRIVAL
 from seqveil.interfaces.events import open_state
@@ -28,6 +27,8 @@ from seqveil.interfaces.service.limits import Limits, protocol
 
 # seconds after which a thread that reads lets the event loop go on, if that waits; Python's own 5 ms would be felt
 SWITCH = 0.0002
+# its own lines would stand between ours, and could hold data
+QUIET: Any = {"log_config": None, "log_level": "critical", "server_header": False, "ws": "none"}
 
 
 def serve(setting: Terms, state: Path, options: ServeOptions) -> None:
@@ -50,10 +51,6 @@ def serve(setting: Terms, state: Path, options: ServeOptions) -> None:
         scheme = "http" if options.tls_cert is None else "https"
         log("listening", url=f"{scheme}://{host}:{listener.getsockname()[1]}")
         log(ARRIVAL)
-        if options.no_auth:
-            log("no tokens: whoever can reach this machine's loopback can release for any user", "warning")
-        if options.tls_cert is None and not is_loopback(options.host):
-            log("no TLS: raw symbols and tokens can be read on the network unless a proxy does it", "warning")
         server(service, options, limits).run(sockets=[listener])
 
 
@@ -61,17 +58,14 @@ def server(service: Service, options: ServeOptions, limits: Limits) -> uvicorn.S
     """The HTTP server of a service: quiet, without headers that tell about it, and patient at the end."""
     settings = uvicorn.Config(
         service,
-        log_config=None,  # its own lines would stand between ours, and could hold data
-        log_level="critical",
-        server_header=False,
         proxy_headers=False,
-        ws="none",
         lifespan="on",
         http=protocol(limits),
         timeout_keep_alive=math.ceil(limits.connection),
         timeout_graceful_shutdown=math.ceil(limits.grace),
         ssl_certfile=None if options.tls_cert is None else os.fspath(options.tls_cert),
         ssl_keyfile=None if options.tls_key is None else os.fspath(options.tls_key),
+        **QUIET,
     )
     return uvicorn.Server(settings)
 

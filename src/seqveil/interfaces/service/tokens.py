@@ -25,7 +25,7 @@ from seqveil.core.model import replacing
 from seqveil.interfaces.logs import log
 
 SCOPES = ("release", "read", "metrics", "admin")
-_NAMED = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
+NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,256}")  # of a user
 _NOBODY = hashlib.sha256(b"").hexdigest()
 
 FilePath = str | os.PathLike[str]
@@ -65,7 +65,7 @@ def add(path: FilePath, scopes: Sequence[str], user: str | None = None) -> tuple
         raise InputError(f"a token needs one or more of the scopes {', '.join(SCOPES)}")
     if user is not None and "admin" in scopes:
         raise InputError("an admin token is for all users; leave --user out, or give other scopes")
-    if user is not None and (not _NAMED.fullmatch(user) or "*" in user[:-1]):
+    if user is not None and (not NAME.fullmatch(user) or "*" in user[:-1]):
         raise InputError("expected --user to be a name without control characters, with a * at its end alone")
     name = secrets.token_hex(6)
     secret, created = f"sv_{name}_{secrets.token_urlsafe(32)}", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -158,8 +158,6 @@ class Keyring:
             self._version, self._tokens, self._trouble = (), {}, str(error)
         if self._trouble and self._trouble != before:
             log("no token is good", "error", detail=self._trouble)
-        elif before and not self._trouble:
-            log("the tokens can be read again", "warning")
         return self._trouble
 
 

@@ -20,7 +20,7 @@ from seqveil.engine.packing import unpack
 from seqveil.engine.policy import Terms, refuse_other, saved_terms
 from seqveil.engine.store import SecretAccount, UserRow, left_of
 from seqveil.interfaces.spark.failures import SparkFailed, driver_errors
-from seqveil.interfaces.spark.sessions import BUCKETS, needs_spark
+from seqveil.interfaces.spark.sessions import BUCKETS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,7 +35,6 @@ BESIDE = ("version", "buckets", "key")  # the terms in the note
 def begin(spark: SparkSession, checkpoint: str, terms: Terms, key: bytes) -> None:
     """Note what a checkpoint is for ahead of its first micro-batch, or refuse to go on with it as something else."""
     mine = {**json.loads(terms.signature), "version": VERSION, "buckets": BUCKETS, "key": key_mark(key)}
-    mine = json.loads(json.dumps(mine))  # as it is read back
     with driver_errors():
         known, name = noted(spark, checkpoint), os.path.basename(checkpoint.rstrip("/"))
         if known == mine:
@@ -94,7 +93,6 @@ def account(spark: SparkSession, checkpoint: str) -> DataFrame:
 
 def _kept(spark: SparkSession, checkpoint: str) -> DataFrame:
     """All that a checkpoint keeps of each user."""
-    needs_spark()
     with driver_errors():
         if not any(name.isdecimal() for name in names_in(spark, checkpoint, DONE)):
             raise DataError("the checkpoint holds no release yet; let the query finish a micro-batch")

@@ -16,7 +16,6 @@ from seqveil.interfaces.files.cuts import MOST_SYMBOLS
 from seqveil.interfaces.files.fit import Fitted
 from seqveil.interfaces.spark.failures import driver_errors, worker_errors
 from seqveil.interfaces.spark.frames import SEQ, USER, FrameColumns, needed
-from seqveil.interfaces.spark.sessions import needs_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,7 +44,6 @@ def fitted(
     smoothing: float = SMOOTHING,
 ) -> Fitted:
     """The same with the numbers of events and users."""
-    needs_spark()
     if frame.isStreaming:
         raise InputError("a fit needs a frame that ends; read the same source with spark.read")
     with driver_errors():
@@ -64,12 +62,10 @@ def _alphabet(frame: DataFrame, given: Symbols | Sequence[Any] | None, columns: 
     if columns.values[0] not in frame.columns:
         raise DataError(f"the frame has no column {columns.values[0]!r}; name the columns with columns=FrameColumns(…)")
     found = frame.select(f"`{columns.values[0]}`").distinct().limit(MOST_SYMBOLS + 2).toArrow().column(0).to_pylist()
-    values = [value for value in found if value is not None]  # a missing one is refused below
+    values = [value for value in found if value is not None]
     if len(values) > MOST_SYMBOLS:
         raise DataError(f"the values differ in more than {MOST_SYMBOLS} ways; cut numbers with alphabet=Bins(…)")
-    if not found:
-        raise DataError("there is nothing to fit: the frame has no rows")
-    return Alphabet.of(values or [0])
+    return Alphabet.of(values or [0])  # of no rows, or of holes alone, which are refused as well
 
 
 def _counted(rows: DataFrame, symbols: Symbols, order: int, named: str) -> RunCounts:

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 
 from seqveil.core import errors
 from seqveil.core.errors import DataError, SeqveilError
-from seqveil.engine.calls import OutOfOrder
 from seqveil.engine.store import StoreError
 
 MARK = "seqveil refused: "
@@ -67,7 +66,5 @@ def translated(error: Exception) -> SeqveilError:
         why = getattr(error, "getCondition", lambda: None)() or type(error).__name__
         return SparkFailed(f"Spark failed ({why}); its log says more (--log), and may show data")
     kind, text = found.groups()
-    if kind == "OutOfOrder":
-        return OutOfOrder(-1, text)
-    known = getattr(errors, kind, SparkFailed)
-    return known(text) if issubclass(known, SeqveilError) else DataError(text)
+    known: SeqveilError = getattr(errors, kind, SparkFailed if kind == SparkFailed.__name__ else DataError)(text)
+    return known

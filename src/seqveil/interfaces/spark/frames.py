@@ -20,7 +20,7 @@ _FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".jsonl": "json
 
 @dataclass(frozen=True)
 class FrameColumns:
-    """The names of the columns: the user, the value (two for points and places), the order of events, and the time.
+    """The names of the columns: the user, the value (two for points and places: x,y), the order of events, the time.
 
     `seq` numbers each user's events 0, 1, 2, … in a stream; in a frame that is released at once it may be anything that
     orders them. `time` is needed for a budget in seconds and for secrets that follow the clock: a timestamp, or a
@@ -28,14 +28,14 @@ class FrameColumns:
     """
 
     user: str = "user"
-    value: str | tuple[str, str] = "value"
+    value: str = "value"
     seq: str = "seq"
     time: str | None = None
 
     @property
     def values(self) -> tuple[str, ...]:
         """The columns of the value: one, or two for places in a plane."""
-        return (self.value,) if isinstance(self.value, str) else tuple(self.value)
+        return tuple(self.value.split(","))
 
 
 def needed(frame: DataFrame, columns: FrameColumns, alphabet: Symbols, timed: bool = False) -> DataFrame:

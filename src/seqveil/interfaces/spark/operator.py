@@ -32,8 +32,8 @@ class ReleaseProcessor(StatefulProcessor):
     share randomness. The state holds no raw symbol, and what a mechanism remembers of them is sealed.
     """
 
-    def __init__(self, job: SparkJob, salt: bytes | None = None) -> None:
-        self._job, self._salt = job, salt
+    def __init__(self, job: SparkJob) -> None:
+        self._job = job
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state of a bucket; Spark calls it once a partition and micro-batch."""
@@ -44,11 +44,11 @@ class ReleaseProcessor(StatefulProcessor):
         import pandas as pd
 
         with worker_errors():
-            context = TaskContext.get()
-            query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
-            if not (self._salt or query):
+            context: Any = TaskContext.get()
+            query = context.getLocalProperty("sql.streaming.queryId")
+            if not query:
                 raise SparkFailed("a worker does not know the id of its query, which randomness is drawn with")
-            store = SparkStore(self._users, self._salt or str(query).encode(), self._job.secret)
+            store = SparkStore(self._users, query.encode(), self._job.secret)
             released = self._job.release(pd.concat(list(rows), ignore_index=True), store)
         yield released
 

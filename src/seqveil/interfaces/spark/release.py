@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,17 +25,16 @@ from seqveil.interfaces.files.writing import EPSILON
 from seqveil.interfaces.spark.checkpoint import begin
 from seqveil.interfaces.spark.failures import worker_errors
 from seqveil.interfaces.spark.frames import SEQ, TIME, USER, FrameColumns, needed
-from seqveil.interfaces.spark.sessions import BUCKETS, PARTITIONS, needs_spark
+from seqveil.interfaces.spark.sessions import BUCKETS, PARTITIONS
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, GroupedData
     from pyspark.sql.streaming.readwriter import DataStreamWriter
     from pyspark.sql.types import StructType
 
 Key = bytes | str | os.PathLike[str]
 MEMORY = 1 << 28  # bytes that live states may take at once
-CHUNK_ROWS = 50_000  # rows of a frame released together
 LAST = 64  # jobs a worker remembers
 _SHOWN = {USER: "user", SEQ: "order", TIME: "time", "v0": "value", "v1": "value"}
 
@@ -51,16 +50,13 @@ def release(
     Parameters: `key` is 32 secret bytes, which travel to the workers, or a path that every worker can read. **A
     frame is to be released once**: passed here again it is drawn anew, and both releases together disclose more.
     """
-    needs_spark()
     if frame.isStreaming:
         raise InputError("a stream is released into a checkpoint, which says what was released before; use stream(…)")
     names, terms = columns or FrameColumns(), policy.on(model)
     job = _job(terms, model.alphabet, key, names)
     rows = needed(frame, names, job.alphabet, terms.timed)
-    # a fixed number of parts: adaptive execution could cut a user's rows in two
     parts = int(frame.sparkSession.conf.get(PARTITIONS) or 200)
-    sorted_rows = rows.repartition(parts, USER).sortWithinPartitions(USER, SEQ)
-    return sorted_rows.mapInPandas(partial(release_sorted, job), _schema(rows, job))
+    return _in_buckets(rows, parts).applyInPandas(lambda own: job.release_whole(own), _schema(rows, job))
 
 
 def stream(
@@ -83,9 +79,6 @@ def stream(
     Parameters: as for `release`; `seq` numbers each user's events 0, 1, 2, …, and `checkpoint` is the folder that says
     what was released, and keeps model, policy and key of its first run.
     """
-    needs_spark()
-    from pyspark.sql import functions as F
-
     from seqveil.interfaces.spark.operator import ReleaseProcessor
 
     if not frame.isStreaming:
@@ -94,13 +87,16 @@ def stream(
     job = _job(terms, model.alphabet.tracked(), key, names)
     rows = needed(frame, names, job.alphabet, terms.timed)
     begin(frame.sparkSession, checkpoint, terms, job.secret)
-    bucket = F.pmod(F.xxhash64(F.col(USER)), F.lit(BUCKETS)).alias("bucket")
-    released = (
-        rows.withColumn("bucket", bucket)
-        .groupBy("bucket")
-        .transformWithStateInPandas(ReleaseProcessor(job), _schema(rows, job), "append", "none")
-    )
-    return released.writeStream.option("checkpointLocation", checkpoint)
+    buckets, released = _in_buckets(rows, BUCKETS), _schema(rows, job)
+    made = buckets.transformWithStateInPandas(ReleaseProcessor(job), released, "append", "none")
+    return made.writeStream.option("checkpointLocation", checkpoint)
+
+
+def _in_buckets(rows: DataFrame, count: int) -> GroupedData:
+    """Rows in groups of users; those of a group are in one worker's memory."""
+    from pyspark.sql import functions as F
+
+    return rows.withColumn("bucket", F.pmod(F.xxhash64(F.col(USER)), F.lit(count))).groupBy("bucket")
 
 
 def _job(terms: Terms, alphabet: Symbols, key: Key, names: FrameColumns) -> SparkJob:
@@ -178,16 +174,13 @@ class SparkJob:
 
     def release_whole(self, rows: pd.DataFrame) -> pd.DataFrame:
         """The released rows of some users' whole streams, sorted by user and order; the order may be anything."""
-        _refuse_holes(rows, (USER, SEQ, TIME) if self.alphabet.hides else _SHOWN)
-        users, order = rows[USER].to_numpy(), rows[SEQ].to_numpy()
-        new = np.r_[True, users[1:] != users[:-1]]
-        if (~new[1:] & (order[1:] == order[:-1])).any():
-            raise DataError("two events of a user have the same order, so which comes first is not known; number them")
-        starts = np.flatnonzero(new)
-        seqs = np.arange(len(rows)) - np.repeat(starts, np.diff(np.r_[starts, len(rows)]))
-        store = Memory(releases=False)
-        store.salt = self.salt
-        return self._released(rows, self._codes(rows), seqs, store)
+        with worker_errors():
+            _refuse_holes(rows, (USER, SEQ, TIME) if self.alphabet.hides else _SHOWN)
+            if rows.duplicated([USER, SEQ]).any():
+                raise DataError("two events of a user have the same order, so which is first is not known; number them")
+            rows, store = rows.sort_values([USER, SEQ], ignore_index=True), Memory(releases=False)
+            store.salt = self.salt
+            return self._released(rows, self._codes(rows), rows.groupby(USER).cumcount().to_numpy(), store)
 
     def _released(self, rows: pd.DataFrame, codes: Ints, seqs: Ints, store: StateStore) -> pd.DataFrame:
         """The released rows; randomness follows from the key and the salt of the store."""
@@ -239,32 +232,3 @@ def _refuse_holes(rows: pd.DataFrame, names: Iterable[str]) -> None:
     for name in names:
         if name in rows and rows[name].isna().any():
             raise DataError(f"{int(rows[name].isna().sum())} rows have no {_SHOWN[name]}; fill it or drop the rows")
-
-
-def release_sorted(job: SparkJob, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """Release a partition whose rows are sorted by user and order, whole users at a time."""
-    for rows in _whole_users(frames):
-        with worker_errors():
-            released = job.release_whole(rows)
-        yield released
-
-
-def _whole_users(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """Rows sorted by user in chunks, none of which cuts a user in two."""
-    import pandas as pd
-
-    held: list[pd.DataFrame] = []
-    size = 0
-    for frame in frames:
-        held.append(frame)
-        size += len(frame)
-        if size < CHUNK_ROWS:
-            continue
-        rows = pd.concat(held, ignore_index=True)
-        last = rows[USER].to_numpy() == rows[USER].iloc[-1]
-        ready, held = rows[~last], [rows[last]]
-        size = int(last.sum())
-        if len(ready):
-            yield ready.reset_index(drop=True)
-    if size:
-        yield pd.concat(held, ignore_index=True)

@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,7 +63,7 @@ def session(
     for name, value in (settings | dict(conf or {})).items():
         builder = builder.config(name, value)
     before = signal.getsignal(signal.SIGINT)
-    with _aside(None if submitted else log or Path(os.devnull)):
+    with nullcontext() if submitted else _aside(log or Path(os.devnull)):
         made: SparkSession = builder.getOrCreate()
     with suppress(ValueError):  # not the main thread: Spark has set no handler there
         signal.signal(signal.SIGINT, before)
@@ -82,11 +82,8 @@ def patient(master: str) -> str:
 
 
 @contextmanager
-def _aside(log: Path | None) -> Iterator[None]:
+def _aside(log: Path) -> Iterator[None]:
     """Start what is started here with its standard error in a file."""
-    if log is None:
-        yield
-        return
     kept, file = os.dup(2), os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         os.dup2(file, 2)

@@ -21,11 +21,6 @@ from seqveil.interfaces.studio.source import SAMPLES, StudioSource, sample
 from seqveil.interfaces.studio.upload import Upload, UploadChoice, loaded
 
 SLICE = 0.4  # seconds of the processor after which a picture of what there is beats a longer wait
-MOST_SEED = 2**31 - 1
-
-
-class Gone(InputError):
-    """A file in whose place another one was loaded, or a name that never was."""
 
 
 class Studio:
@@ -37,18 +32,17 @@ class Studio:
 
     def __init__(self, own: Upload | None = None, chosen: UploadChoice | None = None) -> None:
         self._chosen = chosen or UploadChoice()
-        self._lock, self._attacking = threading.Lock(), threading.Lock()
+        self._lock = threading.Lock()
         self._run: tuple[Any, PictureRun] | None = None  # the picture that was asked for last
         self._file = own  # the one that came last
         self._loaded: StudioSource | None = None  # what one became, when its columns were chosen
         self._files = 1  # so far, for its name
 
-    def begin(self, given: Any = None) -> dict[str, Any]:
+    def begin(self) -> dict[str, Any]:
         """What there is to look at; `upload` is the command's file, whose columns are to be chosen first."""
         return {
             "seqveil": __version__,
             "sources": [{"name": name, "title": each.title} for name, each in SAMPLES.items()],
-            "first": next(iter(SAMPLES)),
             "upload": self._looked(self._name, self._chosen) if self._file and self._files == 1 else None,
             "seen_by": {name: limit for name, (_, limit) in SEEN_BY.items()},
         }
@@ -60,59 +54,49 @@ class Studio:
             self._file, self._files = found, self._files + 1
             return self._looked(self._name, UploadChoice())
 
-    def look(self, given: Any) -> dict[str, Any]:
-        """The same with other columns: {"upload": name, "columns": {…}}."""
-        return self._looked(_named(given, "upload", "columns"), UploadChoice.of(given["columns"]))
+    def look(self, upload: str, columns: Mapping[str, Any]) -> dict[str, Any]:
+        """The same with other columns."""
+        return self._looked(upload, UploadChoice(**columns))
 
-    def load(self, given: Any) -> dict[str, Any]:
-        """Fit a model to a file: {"upload": name, "columns": {…}}; returns the source that it makes."""
-        name, chosen = _named(given, "upload", "columns"), UploadChoice.of(given["columns"])
-        made = loaded(self._upload(name), chosen, name)
+    def load(self, upload: str, columns: Mapping[str, Any]) -> dict[str, Any]:
+        """Fit a model to a file; returns the source that it makes."""
+        made = loaded(self._upload(upload), UploadChoice(**columns), upload)
         with self._lock:
-            self._upload(name)  # unless another one was loaded meanwhile
+            self._upload(upload)  # unless another one was loaded meanwhile
             self._loaded, self._run = made, None
         return made.describe()
 
-    def source(self, given: Any) -> dict[str, Any]:
-        """A source in words, with what the page proposes for it: {"source": name}."""
-        return self._find(_named(given, "source")).describe()
+    def source(self, source: str) -> dict[str, Any]:
+        """A source in words, with what the page proposes for it."""
+        return self._find(source).describe()
 
-    def show(self, given: Any) -> dict[str, Any]:
+    def show(self, source: str, policy: Any, person: int | None, events: int, seed: int) -> dict[str, Any]:
         """A picture, or as much of it as there was time for; ask again for the rest.
 
-        {"source": name, "policy": {…}, "person": number or null for somebody who has the secret, "events", "seed"}
+        Of nobody in particular it is that of somebody who has the secret.
         """
         begun = time.thread_time()
-        source = self._find(_named(given, "source", "policy", "person", "events", "seed"))
-        terms = _terms(given["policy"], source)
-        events = _whole("events", given["events"], 2, source.most)
-        seed = _whole("seed", given["seed"], 0, MOST_SEED)
-        person = given["person"]
+        found = self._find(source)
+        terms, events = _terms(policy, found), min(events, found.most)
         if person is None:
-            person = source.somebody_with(terms.secrets[0], events) if terms.secrets else 0
-        person = _whole("person", person, 0, len(source.streams) - 1)
-        key = (source, terms.signature, person, events, seed)
+            person = found.somebody_with(terms.secrets[0], events) if terms.secrets else 0
+        key = (found, terms.signature, person, events, seed)
         with self._lock:
             if self._run is None or self._run[0] != key:
-                self._run = (key, PictureRun(terms, source.streams[person][:events], seed))
+                self._run = (key, PictureRun(terms, found.streams[person][:events], seed))
             run = self._run[1]
             run.go(max(SLICE / 4, SLICE - (time.thread_time() - begun)))
-            return picture_of(source, run) | {"person": person}
+            return picture_of(found, run) | {"person": person}
 
-    def offers(self, given: Any) -> dict[str, Any]:
-        """Every mechanism, and why it does not fit where it does not: {"source": name, "policy": {…}}."""
-        source = self._find(_named(given, "source", "policy"))
-        chosen = given["policy"]
-        if isinstance(chosen, Mapping):  # whatever mechanism it names is one of those on offer
-            chosen = {name: value for name, value in chosen.items() if name != "mechanism"}
-        return {"mechanisms": offers(source, _policy(chosen))}
+    def offers(self, source: str, policy: Mapping[str, Any]) -> dict[str, Any]:
+        """Every mechanism, and why it does not fit where it does not, whichever the policy names."""
+        chosen = {name: value for name, value in policy.items() if name != "mechanism"}
+        return {"mechanisms": offers(self._find(source), _policy(chosen))}
 
-    def attack(self, given: Any) -> dict[str, Any]:
-        """What an attacker finds out about people whom the model was not fitted to: {"source", "policy", "seed"}."""
-        source = self._find(_named(given, "source", "policy", "seed"))
-        terms, seed = _terms(given["policy"], source), _whole("seed", given["seed"], 0, MOST_SEED)
-        with self._attacking:  # pictures need not wait for it
-            return attacked(source, terms, seed)
+    def attack(self, source: str, policy: Any, seed: int) -> dict[str, Any]:
+        """What an attacker finds out about people whom the model was not fitted to."""
+        found = self._find(source)
+        return attacked(found, _terms(policy, found), seed)
 
     @property
     def _name(self) -> str:
@@ -121,7 +105,7 @@ class Studio:
 
     def _upload(self, name: str) -> Upload:
         if self._file is None or name != self._name:
-            raise Gone("the file is not in memory any more; load it again")
+            raise InputError("the file is not in memory any more; load it again")
         return self._file
 
     def _looked(self, name: str, chosen: UploadChoice) -> dict[str, Any]:
@@ -137,33 +121,14 @@ class Studio:
         raise InputError("source: its columns are still to be chosen; use them first")
 
 
-def _named(given: Any, first: str, *others: str) -> str:
-    """The name in the first field of a request that has these fields and no others."""
-    if not isinstance(given, Mapping) or given.keys() != {first, *others}:
-        raise InputError(f"expected a request with {', '.join((first, *others))}; check it")
-    name = given[first]
-    if not isinstance(name, str):
-        raise InputError(f"{first}: expected a name; check the request")
-    return name
-
-
-def _whole(name: str, value: Any, least: int, most: int) -> int:
-    number = isinstance(value, int) and not isinstance(value, bool)
-    if not number or not least <= value <= most:
-        raise InputError(f"{name}: expected a whole number from {least} to {most}; check the request")
-    return int(value)
-
-
-def _policy(given: Any) -> Policy:
+def _policy(given: Mapping[str, Any]) -> Policy:
     """A policy as its file has it; no file is read for one, so models of observers are refused."""
-    if not isinstance(given, Mapping) or "observers" in given:
+    if "observers" in given:
         raise InputError("policy: expected the lines of a policy, without observers; check the request")
     try:
         return Policy.from_dict(given)
     except InputError as error:  # which may quote a line of the policy that is several
         raise InputError(" ".join(str(error).split())) from None
-    except (TypeError, ValueError, OverflowError):
-        raise InputError("policy: a line has a value of another kind than a policy takes; check the request") from None
 
 
 def _terms(given: Any, source: StudioSource) -> Terms:

@@ -135,7 +135,7 @@ def picture_of(source: StudioSource, run: PictureRun) -> dict[str, Any]:
         "unbounded": terms.unbounded,
         "mechanism": terms.mechanism.name,
         "toml": terms.policy.to_toml(about),
-        "steps": steps(source),
+        "steps": source.steps,
     }
 
 
@@ -200,15 +200,6 @@ def shades(beliefs: Floats) -> str:
     """
     roots = np.sqrt(np.clip(beliefs, 0.0, 1.0))
     return base64.b64encode(np.rint(SHADES * roots).astype(np.uint8).tobytes()).decode()
-
-
-def steps(source: StudioSource) -> str:
-    """The commands that fit, release, check and attack, with the policy that the page saves."""
-    files = f"{source.data} --model {source.model_file}{source.columns}"
-    lines = [source.fit, f"seqveil release {files} --policy policy.toml --out released.csv"]
-    lines += [f"seqveil audit released.csv --model {source.model_file}"]
-    lines += [f"seqveil attack released.csv --truth {source.data} --model {source.model_file}"]
-    return "\n".join(lines) + "\n"
 
 
 def offers(source: StudioSource, policy: Policy) -> list[dict[str, Any]]:

@@ -8,11 +8,9 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
-import socket
 import threading
 from collections.abc import Callable
-from functools import lru_cache
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -21,19 +19,21 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from seqveil.core import bulk
-from seqveil.core.errors import InputError, SeqveilError
-from seqveil.interfaces.studio.answers import Gone, Studio
+from seqveil.core.errors import SeqveilError
+from seqveil.interfaces.service.limits import bearer, from_loopback
+from seqveil.interfaces.service.server import QUIET, listen
+from seqveil.interfaces.studio.answers import Studio
 from seqveil.interfaces.studio.upload import here
 
 HOST = "127.0.0.1"
-LOOPBACK = {"127.0.0.1", "localhost"}
+PAGE = Path(__file__).with_name("page")
 MOST_BYTES = 64 << 20  # of a request
 GRACE = 1  # seconds that answers on their way have when the page ends
 ANSWERS = ("begin", "look", "load", "source", "show", "offers", "attack")
-KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -45,7 +45,6 @@ HEADERS = {  # that keep a browser to the page's own files
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
     "Cache-Control": "no-store",
 }
 
@@ -60,19 +59,14 @@ class PageServer(uvicorn.Server):
 
     def __init__(self, studio: Studio, port: int = 0, key: str | None = None) -> None:
         self.studio, self.key = studio, key or secrets.token_urlsafe(24)
-        try:
-            self.listener = socket.create_server((HOST, port))
-        except OSError as error:
-            detail = f"cannot listen on port {port} ({error.strerror}); choose another with --port"
-            raise InputError(detail) from None
-        routes = [
-            Route("/", _file),
-            Route("/page/{name}", _file),
-            Route("/v1/page/{name}", self.answer, methods=["POST"]),
-        ]
+        self.listener = listen(HOST, port)
+        files = Mount("/", StaticFiles(directory=PAGE, html=True))
+        routes = [Route("/v1/page/{name}", self.answer, methods=["POST"]), files]
         page = Starlette(routes=routes, exception_handlers={HTTPException: _refused})
-        quiet: dict[str, Any] = {"log_config": None, "log_level": "critical", "server_header": False}
-        super().__init__(uvicorn.Config(page, lifespan="off", ws="none", timeout_graceful_shutdown=GRACE, **quiet))
+        headers = list(HEADERS.items())
+        super().__init__(
+            uvicorn.Config(page, lifespan="off", timeout_graceful_shutdown=GRACE, headers=headers, **QUIET)
+        )
 
     @property
     def url(self) -> str:
@@ -90,29 +84,24 @@ class PageServer(uvicorn.Server):
         name, kind = request.path_params["name"], request.headers.get("Content-Type", "").partition(";")[0].strip()
         file = request.query_params.get("file", "")[:200]
         if name == "upload" and kind == "application/octet-stream":
-            found = await run_in_threadpool(_answered, self.studio.upload, await request.body(), file)
-            return JSONResponse(found, headers=HEADERS)
+            return JSONResponse(await run_in_threadpool(_answered, self.studio.upload, await request.body(), file))
         if name not in ANSWERS:
             raise HTTPException(404, "the page has no such answer")
         if kind != "application/json":
             raise HTTPException(415, "expected a body of application/json")
         try:
-            asked = json.loads(await request.body())
-        except (ValueError, RecursionError):
-            raise HTTPException(400, "expected a body that is JSON") from None
-        return JSONResponse(await run_in_threadpool(_answered, getattr(self.studio, name), asked), headers=HEADERS)
+            asked: dict[str, Any] = {**json.loads(await request.body())}
+        except (ValueError, TypeError, RecursionError):
+            raise HTTPException(400, "expected a body that is an object in JSON") from None
+        return JSONResponse(await run_in_threadpool(_answered, getattr(self.studio, name), **asked))
 
     def _admit(self, request: Request) -> None:
-        host, _, port = request.headers.get("Host", "").rpartition(":")
-        if (host if port.isdigit() else port) not in LOOPBACK:
+        if not from_loopback(request):
             raise HTTPException(403, "the page answers to 127.0.0.1 and localhost alone; open it there")
-        kind, _, key = request.headers.get("Authorization", "").partition(" ")
-        if kind.lower() != "bearer" or not hmac.compare_digest(key.strip().encode(), self.key.encode()):
+        if not hmac.compare_digest(bearer(request).encode(), self.key.encode()):
             raise HTTPException(401, "expected the key that is in the address that `seqveil studio` printed")
-        length = request.headers.get("Content-Length")
-        if length is None:
-            raise HTTPException(411, "expected a body with its length")
-        if int(length) > MOST_BYTES:  # the server itself refuses what is no number
+        # a body of unknown length may be of any; the server itself refuses what is no number
+        if int(request.headers.get("Content-Length", MOST_BYTES + 1)) > MOST_BYTES:
             raise HTTPException(413, f"the body is larger than {MOST_BYTES >> 20} MB; load a part of the data")
 
 
@@ -126,34 +115,19 @@ def serve(studio: Studio, port: int, announce: Callable[[str], None]) -> None:
 
 def _warm() -> None:
     """Load what a first picture loads before somebody waits for it."""
-    Studio().show({"source": "clicks", "policy": {"epsilon": 1.0}, "person": 0, "events": 20, "seed": 1})
+    Studio().show("clicks", {"epsilon": 1.0}, person=0, events=20, seed=1)
     bulk.load()  # half a second, and some more the first time on a machine: pictures come without it, later
 
 
-@lru_cache(maxsize=1)
-def assets() -> dict[str, tuple[bytes, str]]:
-    """The content and the kind of every file of the page, by its name; nothing else can be asked for."""
-    files = resources.files("seqveil.interfaces.studio").joinpath("page").iterdir()
-    found = [(file, KINDS.get(file.name[file.name.rfind(".") :])) for file in files]
-    return {file.name: (file.read_bytes(), kind) for file, kind in found if kind is not None}
-
-
-async def _file(request: Request) -> Response:
-    content, kind = assets().get(request.path_params.get("name", "index.html"), (b"", ""))
-    if not kind:
-        raise HTTPException(404, "the page has no such file")
-    return Response(content, media_type=kind, headers=HEADERS)
-
-
-def _answered(answer: Callable[..., dict[str, Any]], *asked: Any) -> dict[str, Any]:
+def _answered(answer: Callable[..., dict[str, Any]], *given: Any, **asked: Any) -> dict[str, Any]:
     try:
-        return answer(*asked)
+        return answer(*given, **asked)
     except SeqveilError as error:
-        raise HTTPException(404 if isinstance(error, Gone) else 400, here(str(error))) from None
+        raise HTTPException(400, here(str(error))) from None
     except Exception as error:  # its message may hold anything, so it goes nowhere
         raise HTTPException(500, f"{type(error).__name__}; change the setting, or load other data") from None
 
 
 def _refused(request: Request, refusal: Exception) -> Response:
     assert isinstance(refusal, HTTPException)
-    return JSONResponse({"detail": refusal.detail}, refusal.status_code, headers=HEADERS)
+    return JSONResponse({"detail": refusal.detail}, refusal.status_code)

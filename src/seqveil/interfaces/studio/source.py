@@ -40,10 +40,7 @@ class StudioSource:
     crowd: Sequence[Ints] = field(repr=False)  # of people whom an attack may try; the model was fitted to none of them
     length: int  # events of the longest stream there is, which is what "the whole stream" means
     start: Mapping[str, Any]  # the policy that the page proposes, as plain values
-    data: str = "past.csv"  # the file that the commands name
-    model_file: str = "past.model"
-    columns: str = ""  # the options that name the columns of the data
-    fit: str = "seqveil fit past.csv -o past.model"  # the command that fits the model
+    steps: str  # the commands that fit, release, check and attack, with the policy that the page saves
     answers: Sequence[str | None] = field(default=(), repr=False)  # of the crowd to the model's trait, where known
 
     @cached_property
@@ -163,6 +160,16 @@ def _far(metres: float) -> str:
     return f"{metres / 1000:.3g} km" if metres >= 1000 else f"{metres:.3g} m"
 
 
+def steps(data: str, model_file: str, columns: str = "", how: str = "") -> str:
+    """The commands for a file and its model: options that name columns, and all those of the fit."""
+    return f"""\
+seqveil fit {data} -o {model_file}{how}
+seqveil release {data} --model {model_file}{columns} --policy policy.toml --out released.csv
+seqveil audit released.csv --model {model_file}
+seqveil attack released.csv --truth {data} --model {model_file}
+"""
+
+
 class _Sample(NamedTuple):
     """A made-up source: how it is called, what it is, and what the page proposes for it."""
 
@@ -198,7 +205,8 @@ def sample(name: str) -> StudioSource:
     crowd = list(datasets.synthetic(name, CROWD, CROWD_EVENTS, seed=1, **found.options).codes)
     shown = list(data.codes[:SHOWN])
     model = data.model(people=range(SHOWN, PEOPLE))
-    return StudioSource(name, found.title, found.about, model, shown, crowd, MOST_EVENTS, found.start)
+    commands = steps("past.csv", "past.model")
+    return StudioSource(name, found.title, found.about, model, shown, crowd, MOST_EVENTS, found.start, commands)
 
 
 def proposed(model: MarkovModel) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,12 +20,11 @@ from seqveil.core.words import count
 from seqveil.interfaces.choosing import said_of_check
 from seqveil.interfaces.files.fit import answers_of, read_values
 from seqveil.interfaces.files.inspection import inspect, option_words
-from seqveil.interfaces.files.table import Table, file_name, table_of_bytes
-from seqveil.interfaces.studio.source import CROWD, StudioSource, proposed
+from seqveil.interfaces.files.table import Table, table_of_bytes
+from seqveil.interfaces.studio.source import CROWD, StudioSource, proposed, steps
 
 FEW, SHARE = 10, 5  # people from which on some are kept out of the fit to be shown, and one in how many
 MOST_STREAMS = 50  # that can be shown
-LONGEST_NAME = 200
 COLUMNS = ("user", "value", "time", "trait")  # that somebody may choose
 USUAL = {"user": "user", "value": "value", "time": ""}  # columns that are taken where none is named
 
@@ -50,20 +48,6 @@ class UploadChoice:
     trait: str = ""  # one label for each person, which may be kept secret
     cut: float | None = None  # into cells of so many metres, bins of this width, or so many cells a side
 
-    @classmethod
-    def of(cls, given: Any) -> UploadChoice:
-        """From JSON."""
-        if not isinstance(given, Mapping) or not given.keys() <= {*COLUMNS, "cut"}:
-            raise InputError(f"columns: expected {', '.join(COLUMNS)} and cut; check the request")
-        for name in COLUMNS:
-            if not isinstance(given.get(name, ""), str) or len(given.get(name, "")) > LONGEST_NAME:
-                raise InputError(f"{name}: expected the name of a column; check the request")
-        cut = given.get("cut")
-        number = isinstance(cut, int | float) and not isinstance(cut, bool)
-        if cut is not None and not (number and 0 < cut < 1e7):
-            raise InputError("cut: expected a number above 0, or nothing; check the request")
-        return cls(**given)
-
     @property
     def columns(self) -> dict[str, str]:
         """The same as files are read with."""
@@ -86,11 +70,6 @@ class Upload:
         """A file of any kind that the commands read, by its name."""
         return cls(file, table_of_bytes(content, file))
 
-    @property
-    def title(self) -> str:
-        """What the file is called, without its folder."""
-        return file_name(self.file)
-
     def look(self, chosen: UploadChoice) -> tuple[dict[str, Any], list[tuple[str, str]]]:
         """The options of a fit that `seqveil inspect` proposes with these columns, cut as chosen, and what it says."""
         found = inspect(self.table, **chosen.columns)
@@ -107,7 +86,12 @@ class Upload:
     def describe(self, chosen: UploadChoice) -> dict[str, Any]:
         """What the page shows before the file is used: columns that can be chosen, what was found, what is amiss."""
         shown = {name: getattr(chosen, name) for name in COLUMNS}
-        facts = {"file": self.title, "columns": self.table.frame.columns, "rows": self.table.frame.height, "lines": []}
+        facts = {
+            "file": self.table.name,
+            "columns": self.table.frame.columns,
+            "rows": self.table.frame.height,
+            "lines": [],
+        }
         try:
             options, lines = self.look(chosen)
         except InputError as error:
@@ -145,10 +129,10 @@ def loaded(upload: Upload, chosen: UploadChoice, name: str) -> StudioSource:
     about = f"{who.size:,} events of {names.size:,} people, {found.alphabet.n:,} symbols, under a model, itself not "
     about += f"private, fitted to {how}. It was {said_of_check(model)}"
     crowd = [grouped[k] for k in kept[:CROWD]]
-    data, made = shlex.quote(upload.file), shlex.quote(f"{upload.title.split('.')[0] or 'data'}.model")
+    data, made = shlex.quote(upload.file), shlex.quote(f"{upload.table.name.split('.')[0] or 'data'}.model")
+    columns = option_words({name: options[name] for name in USUAL if name in options})
     return StudioSource(
-        name, upload.title, about, model, crowd[:MOST_STREAMS], crowd, max(map(len, grouped)),
-        proposed(model), answers=labels[kept[:CROWD]].tolist() if chosen.trait else (), data=data, model_file=made,
-        columns=option_words({name: options[name] for name in USUAL if name in options}),
-        fit=f"seqveil fit {data} -o {made}{option_words(options)}",
+        name, upload.table.name, about, model, crowd[:MOST_STREAMS], crowd, max(map(len, grouped)),
+        proposed(model), answers=labels[kept[:CROWD]].tolist() if chosen.trait else (),
+        steps=steps(data, made, columns, option_words(options)),
     )  # fmt: skip

@@ -34,14 +34,14 @@ const unit = () => UNITS[asked.policy.distortion];
 async function start() {
   try {
     if (!known()) return refuse("Open the address that seqveil studio printed: it ends in the key. Or enter the key here.");
-    const found = await ask("begin", null);
+    const found = await ask("begin", {});
     $("entry").hidden = $("waiting").hidden = true;
     $("work").hidden = $("walk").hidden = false;
     $("version").textContent = `seqveil ${found.seqveil}`;
     listed = found.sources;
     offerWishes(found.seen_by, refresh);
-    offerSources(listed, found.first);
-    if (!found.upload || !(await begin(found.upload))) await choose(found.first);
+    offerSources(listed, listed[0].name);
+    if (!found.upload || !(await begin(found.upload))) await choose(listed[0].name);
   } catch (problem) {
     if (!(problem instanceof Refused)) throw problem;
     if (![401, 403].includes(problem.status)) return broken(problem.message);
