@@ -42,7 +42,7 @@ def test_no_class_name_stands_twice():
     assert sorted({name for name in names if names.count(name) > 1}) == []
 
 
-MOST = {"lines": 33_000, "files": 148, "functions": 2_080, "lines of tests": 25_600, "words": 41_000}
+MOST = {"lines": 32_000, "files": 147, "functions": 2_000, "lines of tests": 25_700, "words": 41_300}
 
 
 def test_nothing_grows_unnoticed():

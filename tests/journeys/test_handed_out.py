@@ -233,7 +233,7 @@ def test_messages_and_log_of_the_bridge(tmp_path, form):
         sent.append(("ann", payload(9, raw[0])))
         log, wire = [], Wire([came(user, content, mid) for mid, (user, content) in enumerate(sent, 1)])
         with CodeStreams.open(tmp_path / f"{len(list(tmp_path.iterdir()))}.db", FAINT, key=LIVE_KEY) as store:
-            core = core_of(store, form, wire, log=lambda *line: log.append(line))
+            core = core_of(store, form, wire, log=lambda *line, **more: log.append((line, more)))
             core.run()
         refused = [(user, refusal.payload()) for user, refusal in wire.refused]
         return wire.published + refused, log, core.hidden

@@ -426,12 +426,12 @@ def _released_as(numbers: Any, n: int, rows: int, shares: Any, spread: Any, out:
 
 @compiled
 def best_for(
-    belief: Any, yes: Any, low: Any, high: Any, n: int, rows: int, noise: Any, most: int, told: Any, groups: Any
+    belief: Any, yes: Any, low: Any, high: Any, n: int, rows: int, noise: Any, most: int, as_is: Any, groups: Any
 ) -> Any:
     """The kernel of least error for all windows: the closed form for the one that would be broken most, where that
     keeps the others, else the program (`several`), where it has at most so many cells.
 
-    Fills in the share of each source that is released as it is, `told` (Z,), and the group of each symbol (n,). Gives
+    Fills in the share of each source that is released as it is, `as_is` (Z,), and the group of each symbol (n,). Gives
     what else the sources of each group put on labels, (G·M·n,); nothing where there is no such kernel.
     """
     window, worst, mass, secret = -1, 0.0, reals(n), reals(n)
@@ -449,14 +449,14 @@ def best_for(
             _released_as(yes[w], n, rows, shares, spread, secret)
             kept = _broken(mass, secret, low[w], high[w], n, 1) <= ROUNDING * (low[w] if low[w] > 0.0 else high[w])
     if kept:
-        return _in_groups(shares, spread, n, rows, told, groups)
+        return _in_groups(shares, spread, n, rows, as_is, groups)
     if n * n * rows > most:
         return reals(0)
-    return _kept_by_all(belief, yes, low, high, n, rows, noise, told, groups)
+    return _kept_by_all(belief, yes, low, high, n, rows, noise, as_is, groups)
 
 
 @compiled
-def _in_groups(shares: Any, spread: Any, n: int, rows: int, told: Any, groups: Any) -> Any:
+def _in_groups(shares: Any, spread: Any, n: int, rows: int, as_is: Any, groups: Any) -> Any:
     """The closed form as `best_for` gives it: symbols whose sources have the same shares make a group."""
     size, count, first = n * rows, 0, wholes(n)
     for x in range(n):
@@ -474,7 +474,7 @@ def _in_groups(shares: Any, spread: Any, n: int, rows: int, told: Any, groups: A
             first[count] = x
             count += 1
     for z in range(size):
-        told[z] = min(1.0, shares[z])
+        as_is[z] = min(1.0, shares[z])
     weights = reals(count * size if count * size <= WRITABLE else 0)
     for at in range(0, len(weights), n):
         z = at // n % rows * n + first[at // size]
@@ -487,7 +487,7 @@ def _in_groups(shares: Any, spread: Any, n: int, rows: int, told: Any, groups: A
 
 @compiled
 def _kept_by_all(
-    belief: Any, yes: Any, low: Any, high: Any, n: int, rows: int, noise: Any, told: Any, groups: Any
+    belief: Any, yes: Any, low: Any, high: Any, n: int, rows: int, noise: Any, as_is: Any, groups: Any
 ) -> Any:
     """The kernel of least error for all windows, as `best_for` gives it."""
     size, count = n * rows, 0
@@ -522,11 +522,11 @@ def _kept_by_all(
         moved = 0.0
         for m in range(rows):
             at, left = x * size + m * n, 0.0
-            told[m * n + x], weights[at + x] = weights[at + x], 0.0
+            as_is[m * n + x], weights[at + x] = weights[at + x], 0.0
             for y in range(n):
                 left = max(left, weights[at + y])
             if left == 0.0:
-                told[m * n + x] = 1.0  # whatever the chances of what is read add up to
+                as_is[m * n + x] = 1.0  # whatever the chances of what is read add up to
             moved = max(moved, left)
         groups[x] = alone if moved == 0.0 and alone >= 0 else groups_so_far
         if groups[x] == groups_so_far:
@@ -599,16 +599,16 @@ def _cleaned(
 @compiled
 def keeping(
     n: int, rows: int, noise: Any, ratio: float, most: int, belief: Any, yes: Any, low: Any, high: Any, promised: Any,
-    told: Any, groups: Any,
+    as_is: Any, groups: Any,
 ) -> Any:  # fmt: skip
     """The integers (G·M·n,) of `best_for`, where they keep every bound and the dial; else nothing.
 
-    A source puts `ONE` times `told` on the label of its symbol, and `ONE` times its weights on all labels, each rounded
-    down; what that leaves goes to the label of its largest weight.
+    A source puts `ONE` times `as_is` on the label of its symbol, and `ONE` times its weights on all labels, each
+    rounded down; what that leaves goes to the label of its largest weight.
     """
-    weights = best_for(belief, yes, low, high, n, rows, noise, most, told, groups)
+    weights = best_for(belief, yes, low, high, n, rows, noise, most, as_is, groups)
     cells = wholes(len(weights))
-    if len(cells) == 0 or not _rounded(weights, told, groups, n, rows, ratio, cells):
+    if len(cells) == 0 or not _rounded(weights, as_is, groups, n, rows, ratio, cells):
         return wholes(0)
     part, sums = reals(len(cells) // n), reals(n)
     for k in range(len(cells)):
@@ -622,7 +622,7 @@ def keeping(
             for m in range(rows):
                 z = m * n + x
                 part[groups[x] * rows + m] += row[z]
-                sums[x] += row[z] * float(int(told[z] * ONE))
+                sums[x] += row[z] * float(int(as_is[z] * ONE))
         for k in range(len(part)):
             if part[k] != 0.0:
                 for y in range(n):
@@ -634,7 +634,7 @@ def keeping(
 
 
 @compiled
-def _rounded(weights: Any, told: Any, groups: Any, n: int, rows: int, ratio: float, cells: Any) -> bool:
+def _rounded(weights: Any, as_is: Any, groups: Any, n: int, rows: int, ratio: float, cells: Any) -> bool:
     """Fill in the integers; whether none is below zero and all keep to the dial.
 
     Where the dial is asked for, weights so small that rounding would tell the rows of a symbol apart are made equal.
@@ -649,9 +649,9 @@ def _rounded(weights: Any, told: Any, groups: Any, n: int, rows: int, ratio: flo
                 least, largest = min(least, weights[at + m * n + y] * ONE), max(largest, weights[at + m * n + y] * ONE)
             for m in range(rows):
                 weight = least if even and largest < SMALL else weights[at + m * n + y] * ONE
-                cells[at + m * n + y] = 0 if told[m * n + x] >= 1.0 else int(weight)
+                cells[at + m * n + y] = 0 if as_is[m * n + x] >= 1.0 else int(weight)
         for m in range(rows if first else 0):
-            begin, best, left = at + m * n, 0, DENOMINATOR - int(told[m * n + x] * ONE)
+            begin, best, left = at + m * n, 0, DENOMINATOR - int(as_is[m * n + x] * ONE)
             for y in range(n):
                 left -= cells[begin + y]
                 best = y if cells[begin + y] > cells[begin + best] else best
@@ -659,19 +659,19 @@ def _rounded(weights: Any, told: Any, groups: Any, n: int, rows: int, ratio: flo
             if cells[begin + best] < 0:
                 return False
         for y in range(n if first and even else 0):
-            if not _dialled(cells, at, told, -1, y, n, rows, ratio):
+            if not _dialled(cells, at, as_is, -1, y, n, rows, ratio):
                 return False
-        if even and not _dialled(cells, at, told, x, x, n, rows, ratio):
+        if even and not _dialled(cells, at, as_is, x, x, n, rows, ratio):
             return False
     return True
 
 
 @compiled
-def _dialled(cells: Any, at: int, told: Any, x: int, y: int, n: int, rows: int, ratio: float) -> bool:
+def _dialled(cells: Any, at: int, as_is: Any, x: int, y: int, n: int, rows: int, ratio: float) -> bool:
     """Whether what the rows of a symbol put on a label differs by at most e^c."""
     least, largest = -1.0, 0.0
     for m in range(rows):
-        number = float(cells[at + m * n + y] + (int(told[m * n + x] * ONE) if x >= 0 else 0))
+        number = float(cells[at + m * n + y] + (int(as_is[m * n + x] * ONE) if x >= 0 else 0))
         least = number if least < 0.0 else min(least, number)
         largest = max(largest, number)
     return largest <= ratio * least
@@ -686,17 +686,17 @@ def release_each(
     its label; where there is room for them, the columns of all labels. A release of what is no symbol, or of what no
     source puts anything on, is impossible."""
     size = n * rows
-    told, groups = reals(size), wholes(n)
+    as_is, groups = reals(size), wholes(n)
     for b in range(len(belief)):
         y, z, reached = given[b], sources[b], 0
         status[b] = LEFT if y < n and z < size and (y >= 0 or z >= 0) else IMPOSSIBLE
         if status[b] == IMPOSSIBLE:
             continue
-        cells = keeping(n, rows, noise, ratio, most, belief[b], yes[b], low[b], high[b], promised[b], told, groups)
+        cells = keeping(n, rows, noise, ratio, most, belief[b], yes[b], low[b], high[b], promised[b], as_is, groups)
         if len(cells) == 0:
             continue
         if y < 0:
-            y, reached = z % n, int(told[z] * ONE)
+            y, reached = z % n, int(as_is[z] * ONE)
             at = groups[y] * size + z - y
             if reached <= uniforms[b]:
                 y = -1
@@ -709,7 +709,7 @@ def release_each(
             label = k if labels > 1 else y
             for z in range(size):
                 x = z % n
-                cell = cells[groups[x] * size + z - x + label] + (int(told[z] * ONE) if x == label else 0)
+                cell = cells[groups[x] * size + z - x + label] + (int(as_is[z] * ONE) if x == label else 0)
                 columns[b][k * size + z], used = cell, used or cell > 0
         if not used:
             status[b] = IMPOSSIBLE
