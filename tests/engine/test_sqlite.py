@@ -57,6 +57,21 @@ def test_a_gap_may_be_skipped_and_what_comes_late_is_disclosed_so(tmp_path):
         assert store.account("ann").releases == 5
 
 
+def test_an_old_event_is_found_without_reading_all_that_came_after_it(tmp_path):
+    """Whoever repeats the first event of a long stream holds nobody else up."""
+    with CodeStreams.open(tmp_path / "s.db", plain(), key=KEY, gaps="skip") as store:
+        seqs = [seq for seq in range(3_600) if seq % 7 and not 995 < seq < 1_005]
+        made = store.release(["ann"] * len(seqs), [seq % 4 for seq in seqs], seqs)
+        expected = dict(zip(seqs, made.codes.tolist(), strict=True))
+        for seq in (0, 1, 994, 998, 1_000, 1_999, 2_000, 3_599):
+            assert store.release(["ann"], [0], [seq]).codes.tolist() == [expected.get(seq, GAP)]
+            found = store.releases("ann", since=seq, limit=2)
+            assert [stored.code for stored in found] == [expected.get(k, GAP) for k in (seq, seq + 1) if k < 3_600]
+    with sqlite.reading(tmp_path / "s.db") as records:
+        chain = records.sql.execute(sqlite.CHAIN, (records.find(["ann"])[0].id, 10, 12)).fetchall()
+        assert chain[0][3] == 1_999  # the first milestone that is there
+
+
 BAD = [  # users, numbers, codes
     (["a"], [0], [4]), (["a"], [0], [-1]), (["a", "b"], [0], [0]), (["a"], [-1], [0]), (["a"], [2**62], [0]),
     (["a"], [0.5], [0]), ([1.5], [0], [0]), ([True], [0], [0]), (["\ud800"], [0], [0]), (["a"], [0], [[0]]),

@@ -302,8 +302,8 @@ class Call:
             return
         for row, wanted in zip(store.find(list(events)), events.values(), strict=True):
             assert row is not None
-            first = min(wanted.values())
-            found = {stored.seq: stored for stored in with_gaps(store.releases(row, first), first)}
+            first, behind = min(wanted.values()), max(wanted.values()) + 1
+            found = {stored.seq: stored for stored in with_gaps(store.releases(row, first, behind), first)}
             for k, stored in ((k, found.get(seq)) for k, seq in wanted.items()):
                 if stored is not None:
                     made.codes[k], made.epsilons[k] = stored.code, stored.epsilon

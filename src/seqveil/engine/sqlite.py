@@ -2,9 +2,9 @@
 
 Three plain tables. `users` has a row a user: the ledger in nats, the state, and what a mechanism remembers of raw
 symbols, sealed. `releases` grows at its end alone, so that a call writes few pages; a user's latest release is found
-from the user's row, and each earlier one from the next. `facts` has what the file says of itself and the positions of
-sources. Every row has a checksum. A user is looked for by two indexes, so that damage to one cannot make a known user
-look new, whose ledger would begin at zero.
+from the user's row, one in a thousand by an index, and each earlier one from the next. `facts` has what the file says
+of itself and the positions of sources. Every row has a checksum. A user is looked for by two indexes, so that damage to
+one cannot make a known user look new, whose ledger would begin at zero.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ TABLES = {
     "releases": "CREATE TABLE releases (id INTEGER PRIMARY KEY, previous INTEGER NOT NULL, user INTEGER NOT NULL,"
     " seq INTEGER NOT NULL, skipped INTEGER NOT NULL, model INTEGER NOT NULL, code INTEGER NOT NULL,"
     " epsilon REAL NOT NULL, time REAL, batch TEXT, checksum INTEGER NOT NULL)",
+    "milestones": "CREATE INDEX milestones ON releases (user, seq) WHERE seq % 1000 = 999",
     "facts": "CREATE TABLE facts (name TEXT PRIMARY KEY, value NOT NULL, checksum INTEGER NOT NULL) WITHOUT ROWID",
 }
 PRAGMAS = (
@@ -65,8 +66,10 @@ LEDGER = (
 RELEASE = (
     "INSERT INTO releases VALUES (?, coalesce(?, (SELECT last FROM users WHERE id = ?)), ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+# back from the first milestone behind what is asked for, or from the user's latest release
 CHAIN = (
-    "WITH RECURSIVE chain AS (SELECT * FROM releases WHERE id = (SELECT last FROM users WHERE id = ?1) UNION ALL"
+    "WITH RECURSIVE chain AS (SELECT * FROM releases WHERE id = coalesce((SELECT id FROM releases WHERE user = ?1"
+    " AND seq >= ?3 AND seq % 1000 = 999 ORDER BY seq LIMIT 1), (SELECT last FROM users WHERE id = ?1)) UNION ALL"
     " SELECT r.* FROM chain c JOIN releases r ON r.id = c.previous WHERE c.seq > ?2 AND c.previous < c.id)"
     " SELECT * FROM chain"
 )
@@ -216,15 +219,23 @@ class SqliteRecords:
         for columns in self.sql.execute("SELECT * FROM users ORDER BY id"):
             yield columns[0], columns[1], checked(columns)
 
-    def releases(self, row: UserRow, since: int = 0) -> Iterator[Stored]:
-        """The user's releases from `since` on."""
+    def whole(self) -> None:
+        """Refuse a file whose tables are damaged, in which somebody may be missing unseen."""
+        if self.sql.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
+            raise damaged_file(self.name)
+
+    def releases(self, row: UserRow, since: int = 0, until: int | None = None) -> Iterator[Stored]:
+        """The user's releases from `since` on, those before `until` among them."""
         if since >= row.events or row.erased:
             return
+        last = row.events if until is None else until - 1
         try:
-            chain = self.sql.execute(CHAIN, (row.id, since)).fetchall()
+            chain = self.sql.execute(CHAIN, (row.id, since, last)).fetchall()
         except sqlite3.DatabaseError as error:
             raise self.damaged(row.id) if is_damage(error) else error from None
         kept, follows = list[Stored](), row.events  # from the latest one back
+        if chain and last <= chain[0][3] < row.events:  # or from a milestone
+            follows = chain[0][3] + 1
         for _, _, user, *columns, found in chain:
             if checksum((user, *columns)) != found or (user, columns[0]) != (row.id, follows - 1):
                 raise self.damaged(row.id)

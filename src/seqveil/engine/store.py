@@ -399,7 +399,7 @@ class Memory:
             self._calls.append((entry, ids))
         return ids
 
-    def releases(self, row: UserRow, since: int = 0) -> Iterator[Stored]:
+    def releases(self, row: UserRow, since: int = 0, until: int | None = None) -> Iterator[Stored]:
         """The user's releases from `since` on; what was given up between them has no place of its own."""
         if not self.keeps_releases:
             raise InputError("these streams keep no releases; pass Memory(), or a state file")

@@ -293,7 +293,11 @@ class CodeStreams:
         """What was released of a user, from sequence number `since` on, at most `limit` of them."""
         with self._reading() as records:
             row = records.find([user_name(user)])[0]
-            kept = () if row is None else with_gaps(records.releases(row, since), since)
+            kept = (
+                ()
+                if row is None
+                else with_gaps(records.releases(row, since, None if limit is None else since + limit), since)
+            )
             found = list(islice(kept, limit))
         if row is not None and row.erased:
             raise Erased([user_name(user)])

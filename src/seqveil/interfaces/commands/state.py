@@ -88,6 +88,7 @@ def account(file: StateFile, user: Users = None, json: o.Json = False) -> None:
 
     terms = _terms_of(file)
     with reading(file) as found:
+        found.whole()
         private = found.facts()["private"] == "yes"
         named = ((0, *each) for each in _rows(found, user)) if user else found.users()
         rows: list[dict[str, Any]] = [
@@ -127,6 +128,7 @@ def export(file: StateFile, out: o.Out, user: Users = None) -> None:
     made = 0
     with ExitStack() as held:
         found, sink = held.enter_context(reading(file)), sys.stdout
+        found.whole()
         if out != "-":
             part = held.enter_context(replacing(out, private=True))
             sink = held.enter_context(part.open("w", encoding="utf-8"))

@@ -483,6 +483,7 @@ def _held_out(model: MarkovModel) -> str:
 
 
 def _seen(events: Events, rows: int) -> str:
-    """A digest of the public columns of the first rows: users and order."""
-    some = events.at(slice(0, rows))
+    """A digest of the public columns of the first rows, users and order, in the order in which they are handed out:
+    that of the file may follow from the values."""
+    some = events.at(slice(0, rows)).in_public_order(together=False)
     return writing.digest(some.users, *([] if some.order is None else [some.order]))

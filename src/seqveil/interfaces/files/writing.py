@@ -124,7 +124,7 @@ def _how_much(account: ReleasedFile) -> str:
 
 def _earlier(account: ReleasedFile) -> str:
     """What of it an earlier run with the same state file had released."""
-    new = account.events - account.earlier
+    new = account.events - account.earlier - account.erased
     if not account.earlier:
         return ""
     if new > 0:

@@ -90,6 +90,8 @@ def read(path: FilePath) -> dict[str, Token]:
     _version(path)
     try:
         rows = json.loads(Path(path).read_bytes())["seqveil tokens"]
+        if not all(type(value) is str for row in rows for value in row.values() if value is not None):
+            raise TypeError
         return {row["id"]: Token(**row) for row in rows}
     except OSError as error:
         raise _unusable(path, error) from None
