@@ -27,6 +27,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -222,7 +223,7 @@ def by_spark(folder: Path) -> Iterator[Take]:
 
     made, numbers = setting(), iter(range(99))
     job = found(SPARK_JOB)(made, made.model.alphabet, KEY, ("user", "seq", "value"))
-    tester = TwsTester(found(SPARK_OPERATOR)(job, salt=bytes(16)))
+    tester = TwsTester(found(SPARK_OPERATOR)(replace(job, salt=bytes(16))))
 
     def take(events: int) -> None:
         rows = [("ann", next(numbers), 1) for _ in range(events)]

@@ -302,7 +302,7 @@ def test_a_budget_per_seconds_counts_by_the_time_column(dense, seqveil, how, bat
     policy = promise(epsilon=1, batch=batch, budget=sv.Budget(per_window=3, seconds=100))
     made = seqveil("release", "both.csv", "-m", "m.model", *policy, *how, "--out", "out.csv")
     assert made.code == 0
-    assert "column 'time'" in made.err
+    assert "in the order of 'time'" in made.err
     released = pl.read_csv("out.csv")
     assert ("time" in released.columns, "seq" in released.columns) == (True, False)
     assert (released["epsilon"] > 0).sum() < 12  # by seq, fifty-seven are paid for
@@ -323,6 +323,6 @@ def test_sequence_numbers_are_no_times_unless_named(dense, seqveil):
     with pytest.raises(DataError, match="time"):
         release_file(dense / "seq.csv", setting, dense / "library.csv")
     assert not (dense / "library.csv").exists()
-    assert "column 'seq'" in seqveil(*command, "--time-column", "seq").err
+    assert "in the order of 'seq'" in seqveil(*command, "--time-column", "seq").err
     missing = seqveil("release", "both.csv", "-m", "m.model", "-e", 1, "--time-column", "when", "--out", "x.csv")
     assert (missing.code, "--time-column" in missing.err, "--user-column" in missing.err) == (2, True, False)
