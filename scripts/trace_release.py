@@ -27,10 +27,9 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 COMPILED = "--compiled" in sys.argv[1:]
@@ -223,7 +222,10 @@ def by_spark(folder: Path) -> Iterator[Take]:
 
     made, numbers = setting(), iter(range(99))
     job = found(SPARK_JOB)(made, made.model.alphabet, KEY, ("user", "seq", "value"))
-    tester = TwsTester(found(SPARK_OPERATOR)(replace(job, salt=bytes(16))))
+    import_module("pyspark").TaskContext.get = lambda: SimpleNamespace(
+        getLocalProperty=lambda _: "query"
+    )  # as in a query
+    tester = TwsTester(found(SPARK_OPERATOR)(job))
 
     def take(events: int) -> None:
         rows = [("ann", next(numbers), 1) for _ in range(events)]
