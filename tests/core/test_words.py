@@ -98,6 +98,8 @@ def test_a_session_and_its_account_say_it():
     assert f"a suspicion of 1 % becomes at most {becomes}" in repr(session)
     assert len(account.sentences) == 1
     assert becomes in account.sentences[0]
+    promised = Risk.promised(sv.Policy(epsilon=1.0, budget=3.0).on(sv.MarkovModel(*PAIR))).sentences
+    assert [words.AS_RELEASED in said for said in (account.sentences[-1], promised[-1])] == [True, False]
 
 
 # what a model calls impossible: words and grades do not rest on it

@@ -31,6 +31,7 @@ IMPOSSIBLE = "the model calls impossible what they may do"  # a doubt about a se
 UNCHECKED = "nobody checked that these people follow the model"  # a doubt, until their releases were asked
 NIGHT_AND_DAY = "the chain does not know night from day: `seqveil attack` says whether it holds"  # a doubt about hours
 MEASURED = "measured, not promised"
+AS_RELEASED = "measured on what was released"  # which may be far less than is promised
 CHECK_ON_PEOPLE = "an attack (`seqveil attack`, in Python `seqveil.attack`) tries the promise on real people"
 PUBLIC_ZONE = "the zone is public: name places that are the same for everyone, never one person's home"
 SUSPICION = 0.25  # that the sentence of a secret takes as its example
@@ -237,7 +238,7 @@ class Risk:
 
     Parameters:
         up, down: the most that all releases of a stream together raised the log probability of a sequence, and lowered
-            it, worst over users; where `down` is None it is as much.
+            it, worst over users; where `down` is None both are promised, and it is as much.
         one_release: the ε of the release, or batch, that carries most; None where there is no bound for it.
         secrets: those that were promised to be kept. They decide the grade, where there are any.
         unit: what has that ε: a release, a batch of so many, a block of so many events.
@@ -305,7 +306,8 @@ class Risk:
         if self.one_release is not None:
             said.append(f"any one {self.unit}, about anything: {by_odds(2 * self.one_release)}")
         beside = " else" if self.secrets else ""
-        about = f"all releases of a stream together, about anything{beside}{f', {MEASURED}' * self.measured}"
+        how = f", {MEASURED}" if self.measured else "" if self.down is None else f", {AS_RELEASED}"
+        about = f"all releases of a stream together, about anything{beside}{how}"
         exact = self.measured and not self.secrets  # where kernels remember, the account of all else is a bound
         said.append(f"{about}: {by_odds(self.log_odds, exact)}")
         if self.ldp is not None:
