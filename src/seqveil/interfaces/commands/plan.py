@@ -141,6 +141,7 @@ def mechanisms(json: o.Json = False) -> None:
         one, batched = registry.find(name), name in registry.batched()
         kind = "in batches" if batched else others.get(name, "one by one")
         ldp = f"{one.ldp:g}ε" if math.isfinite(one.ldp) else "none"
+        ldp = f"none ({ldp} with an ε per release)" if name == registry.guarded.name else ldp
         rows.append((name, kind, one.summary, one.guarantee, ldp, "yes" if one.sound else "NO"))
         own = {each.name: getattr(one, each.name) for each in fields(one)}
         facts[name] = {key: value for key, value in own.items() if not callable(value)} | {"batched": batched}
