@@ -69,6 +69,7 @@ def test_a_sentence_by_hand():
     assert words.by_odds(0.5) == (
         "a suspicion of 1 % becomes at most 1.7 %, one of 10 % at most 16 %, one of 50 % at most 63 %"
     )
+    assert words.by_odds(9.2).startswith("a suspicion of 1 % becomes at most 99.1 %, one of 10 % may become certainty")
     assert words.by_odds(2 * 173.0) == "even a suspicion of 1 % may become certainty"
 
 

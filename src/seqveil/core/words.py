@@ -29,7 +29,7 @@ GREEN, AMBER = 0.10, 0.50  # what it may become at most
 REMEDY = "declare what must stay secret, lower its ε, or set a total budget; `seqveil plan` finds a policy"
 IMPOSSIBLE = "the model calls impossible what they may do"  # a doubt about a secret
 UNCHECKED = "nobody checked that these people follow the model"  # a doubt, until their releases were asked
-NIGHT_AND_DAY = "the chain does not know night from day: `seqveil attack` says whether it holds"  # a doubt about hours
+NIGHT_AND_DAY = "the chain does not know night from day: try it with `seqveil attack`"  # a doubt about hours
 MEASURED = "measured, not promised"
 AS_RELEASED = "measured on what was released"  # which may be far less than is promised
 CHECK_ON_PEOPLE = "an attack (`seqveil attack`, in Python `seqveil.attack`) tries the promise on real people"
@@ -107,13 +107,13 @@ def by_odds(log_odds: float, measured: bool = False) -> str:
 
     Where every lift lies between e^-a and e^b the odds of anything in a stream move by at most e^(a+b).
     """
-    low, *higher = SUSPICIONS
-    if moved(low, log_odds) > 0.9995:
-        return f"even a suspicion of {percent(low)} may {'have ' * measured}become certainty"
+    (low, least), *higher = [(percent(each), percent_up(moved(each, log_odds))) for each in SUSPICIONS]
+    certainty = f"may {'have ' * measured}become certainty"
+    if least == "100 %":
+        return f"even a suspicion of {low} {certainty}"
     verb, most = ("became", "") if measured else ("becomes", "at most ")
-    said = [f"a suspicion of {percent(low)} {verb} {most}{percent_up(moved(low, log_odds))}"]
-    said += [f"one of {percent(each)} {most}{percent_up(moved(each, log_odds))}" for each in higher]
-    return ", ".join(said)
+    said = [f"one of {each} {certainty if after == '100 %' else most + after}" for each, after in higher]
+    return ", ".join([f"a suspicion of {low} {verb} {most}{least}", *said])
 
 
 def made_public(secrets: Iterable[Secret], on_map: bool = False) -> str:

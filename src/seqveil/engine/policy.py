@@ -178,7 +178,7 @@ def refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], name: str, i
     if differing:
         named = [part for part in differing if part not in ("cells", "costs")] or ["way to cut blocks, or distortion"]
         raise InputError(
-            f"{name} was begun with another {' and '.join(named)}; use the policy of its first run, or {instead}"
+            f"{name} was begun with another {', '.join(named)}; use the policy of its first run, or {instead}"
         )
 
 
