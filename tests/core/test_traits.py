@@ -293,7 +293,7 @@ def alike(*shares: float, answers: str = "ab") -> sv.MarkovModel:
     ("make", "line"),
     [
         (lambda: sv.secrets.trait("", epsilon=1.0), "named as in the model"),
-        (lambda: sv.secrets.from_dict({"trait": "heating", "window": 5}), "has no line 'window'"),
+        (lambda: sv.secrets.from_dict({"trait": "heating", "window": 5}), "has no setting 'window'"),
         (lambda: sv.secrets.joint(HEATING, sv.secrets.ever(1, epsilon=0.5)), "about events"),
         (lambda: sv.Session(CASES[0].model, secrets=[sv.secrets.trait("income", epsilon=1.0)]), "does not know this"),
         (lambda: sv.Session(sv.MarkovModel([1.0], [[1.0]]), secrets=[HEATING]), "does not know this trait"),

@@ -113,11 +113,14 @@ def test_the_files_of_the_documentation_are_read(tmp_path):
     ("text", "said"),
     [
         ("epsilon = ", "policy.toml: is not TOML"),
-        ("epsilom = 1.0", r"policy.toml: 'epsilom' is no line of a policy; expected one of batch, block, budget"),
+        ("epsilom = 1.0", r"policy.toml: unknown setting 'epsilom'; did you mean epsilon\?"),
+        ("xyz = 1.0", "policy.toml: unknown setting 'xyz'; expected one of batch, block, budget"),
         ('epsilon = "much"', "policy.toml: expected epsilon to be a finite number above 0, got str"),
         ("epsilon = 1.0\nbudget = { totally = 1.0 }", "policy.toml: expected a budget such as"),
         ("secret = 3", r"policy.toml: expected each secret of a policy as a table"),
-        ("[[secret]]\nnever = 'a'", "policy.toml: a secret in TOML has exactly one of the lines ever, always"),
+        ("[[secret]]\nnever = 'a'", r"policy.toml: unknown setting 'never'; did you mean ever\?"),
+        ("[[secret]]\ncount = 'a'\nepsilon = 1.0", "policy.toml: count needs at_least, for instance at_least = 3"),
+        ("[[secret]]\nepsilon = 1.0", "policy.toml: a secret has exactly one of the settings ever, .*; got none"),
         ("[[secret]]\never = 'a'", "policy.toml: a declared secret has no epsilon"),
     ],
 )

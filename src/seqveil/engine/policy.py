@@ -22,7 +22,7 @@ import numpy as np
 from seqveil.core import distortion as distortions
 from seqveil.core import mechanisms
 from seqveil.core.distortion import HAMMING, Distortion, resolve
-from seqveil.core.errors import DataError, InputError, ModelError, whole_number
+from seqveil.core.errors import DataError, InputError, ModelError, unknown_setting, whole_number
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.mechanisms.blocks import LONGEST, BlockRule, block_rule, fingerprint
 from seqveil.core.model import MarkovModel
@@ -354,7 +354,7 @@ class Policy:
         known = {"secret" if each.name == "secrets" else each.name for each in fields(cls)}
         strange = sorted(str(name) for name in saved if name not in known)
         if strange:
-            raise InputError(f"{strange[0][:40]!r} is no line of a policy; expected one of {', '.join(sorted(known))}")
+            raise InputError(unknown_setting(strange[0], known))
         given = dict(saved)
         tables = given.pop("secret", [])
         if not isinstance(tables, list | tuple):
