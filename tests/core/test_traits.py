@@ -351,6 +351,8 @@ def test_from_a_column_of_labels_to_an_audit(tmp_path, monkeypatch, seqveil):
     lost = seqveil("attack", "out.csv", "--truth", "bare.csv", "--secret", "trait:heating")
     assert lost.code
     assert "needs its column in the raw file" in lost.err
+    assert "no column 'heeting'" in (typo := seqveil("fit", "past.csv", "-o", "x.model", "--trait", "heeting").err)
+    assert "name yours with --trait" in typo
     (tmp_path / "two.csv").write_text(text.replace(",gas\n", ",electric\n", 1))
     changed = seqveil("fit", "two.csv", "-o", "x.model", "--trait", "heating")
     assert changed.code

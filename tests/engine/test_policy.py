@@ -309,6 +309,8 @@ def test_all_parts_that_differ_are_named():
     first, second = (sv.Policy(e, budget=b).on(MODEL).to_dict() for e, b in ((1.0, 2.0), (2.0, 3.0)))
     with pytest.raises(InputError, match=r"x\.db: was begun with another budget, epsilon; use"):
         refuse_other(first, second, "x.db:", "a new file")
+    with pytest.raises(InputError, match=r"another side_information; .* first run \(with key=, where it had a key\)"):
+        refuse_other(first, first | {"side_information": 0.0}, "x.db:", "a new file")
     with pytest.raises(ModelError, match="belongs to another model"):
         refuse_other(first, second | {"model": "other"}, "x.db:", "a new file")
 

@@ -303,7 +303,10 @@ def answers_of(data: Any, reading: Reading, column: str, format: str | None = No
     """Each user's label in a column of a file, where there is one; somebody with two labels is refused."""
     if isinstance(data, str) and data == "-":
         raise InputError("a trait is read from a column of a file, beside the values; got a pipe, name the file")
-    events = read_events(as_polars(data), reading.but(value=column), "text", format=format, holes="empty")
+    try:
+        events = read_events(as_polars(data), reading.but(value=column), "text", format=format, holes="empty")
+    except DataError as error:  # where a message names the option of the column, it is that of the trait
+        raise DataError(str(error).replace(option("value"), option("trait"))) from None
     found: dict[str, str] = {}
     for user, given in zip(events.users.to_list(), events.frame["value"].to_list(), strict=True):
         label = label_of(given)
