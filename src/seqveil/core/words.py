@@ -302,7 +302,7 @@ class Risk:
     def sentences(self) -> tuple[str, ...]:
         """What may become of suspicions, by the secrets, by one release and by the whole stream."""
         said = [f"secret {each.name}, {each.window}: {by_odds(each.log_odds)}" for each in self.secrets]
-        said += [f"{each}; a secret about the whole stream is kept whenever it ends" for each in self.unkept]
+        said += [f"{each}; declared without a window, a secret is kept wherever a stream ends" for each in self.unkept]
         if self.one_release is not None:
             said.append(f"any one {self.unit}, about anything: {by_odds(2 * self.one_release)}")
         beside = " else" if self.secrets else ""

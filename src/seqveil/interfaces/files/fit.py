@@ -18,7 +18,7 @@ from seqveil.core.fitting import fit_codes
 from seqveil.core.geography import Cells
 from seqveil.core.kernel import Ints
 from seqveil.core.model import SMOOTHING, MarkovModel, Reading
-from seqveil.core.private import CONTRIBUTION, BoundedCounts, origin_in_words
+from seqveil.core.private import CONTRIBUTION, CUT, BoundedCounts, origin_in_words
 from seqveil.core.randomness import randomness
 from seqveil.core.states import label_of
 from seqveil.core.times import NOTHING, Slots
@@ -225,6 +225,8 @@ class Fitted(Result):
         if choice is not None:
             said += [("compared", line) for line in choice.lines()]
             said.append(("context", choice.note))
+        if noisy and origin is not None and self.events < CUT * origin["sensitivity"] / origin["epsilon"] * model.n:
+            said.append(("warning", "the model is mostly noise; fit it to more people, or to fewer symbols"))
         raw = "the fit is not private: the model may reveal something about the people it was fitted to"
         return [*said, ("note", origin_in_words(origin) if noisy and origin is not None else raw)]
 
