@@ -293,7 +293,7 @@ def alike(*shares: float, answers: str = "ab") -> sv.MarkovModel:
     ("make", "line"),
     [
         (lambda: sv.secrets.trait("", epsilon=1.0), "named as in the model"),
-        (lambda: sv.secrets.from_dict({"trait": "heating", "window": 5}), "has no line 'window'"),
+        (lambda: sv.secrets.from_dict({"trait": "heating", "window": 5}), "has no setting 'window'"),
         (lambda: sv.secrets.joint(HEATING, sv.secrets.ever(1, epsilon=0.5)), "about events"),
         (lambda: sv.Session(CASES[0].model, secrets=[sv.secrets.trait("income", epsilon=1.0)]), "does not know this"),
         (lambda: sv.Session(sv.MarkovModel([1.0], [[1.0]]), secrets=[HEATING]), "does not know this trait"),
@@ -351,6 +351,8 @@ def test_from_a_column_of_labels_to_an_audit(tmp_path, monkeypatch, seqveil):
     lost = seqveil("attack", "out.csv", "--truth", "bare.csv", "--secret", "trait:heating")
     assert lost.code
     assert "needs its column in the raw file" in lost.err
+    assert "no column 'heeting'" in (typo := seqveil("fit", "past.csv", "-o", "x.model", "--trait", "heeting").err)
+    assert "name yours with --trait" in typo
     (tmp_path / "two.csv").write_text(text.replace(",gas\n", ",electric\n", 1))
     changed = seqveil("fit", "two.csv", "-o", "x.model", "--trait", "heating")
     assert changed.code

@@ -69,6 +69,7 @@ def test_a_sentence_by_hand():
     assert words.by_odds(0.5) == (
         "a suspicion of 1 % becomes at most 1.7 %, one of 10 % at most 16 %, one of 50 % at most 63 %"
     )
+    assert words.by_odds(9.2).startswith("a suspicion of 1 % becomes at most 99.1 %, one of 10 % may become certainty")
     assert words.by_odds(2 * 173.0) == "even a suspicion of 1 % may become certainty"
 
 
@@ -98,6 +99,8 @@ def test_a_session_and_its_account_say_it():
     assert f"a suspicion of 1 % becomes at most {becomes}" in repr(session)
     assert len(account.sentences) == 1
     assert becomes in account.sentences[0]
+    promised = Risk.promised(sv.Policy(epsilon=1.0, budget=3.0).on(sv.MarkovModel(*PAIR))).sentences
+    assert [words.AS_RELEASED in said for said in (account.sentences[-1], promised[-1])] == [True, False]
 
 
 # what a model calls impossible: words and grades do not rest on it

@@ -113,11 +113,14 @@ def test_the_files_of_the_documentation_are_read(tmp_path):
     ("text", "said"),
     [
         ("epsilon = ", "policy.toml: is not TOML"),
-        ("epsilom = 1.0", r"policy.toml: 'epsilom' is no line of a policy; expected one of batch, block, budget"),
+        ("epsilom = 1.0", r"policy.toml: unknown setting 'epsilom'; did you mean epsilon\?"),
+        ("xyz = 1.0", "policy.toml: unknown setting 'xyz'; expected one of batch, block, budget"),
         ('epsilon = "much"', "policy.toml: expected epsilon to be a finite number above 0, got str"),
         ("epsilon = 1.0\nbudget = { totally = 1.0 }", "policy.toml: expected a budget such as"),
         ("secret = 3", r"policy.toml: expected each secret of a policy as a table"),
-        ("[[secret]]\nnever = 'a'", "policy.toml: a secret in TOML has exactly one of the lines ever, always"),
+        ("[[secret]]\nnever = 'a'", r"policy.toml: unknown setting 'never'; did you mean ever\?"),
+        ("[[secret]]\ncount = 'a'\nepsilon = 1.0", "policy.toml: count needs at_least, for instance at_least = 3"),
+        ("[[secret]]\nepsilon = 1.0", "policy.toml: a secret has exactly one of the settings ever, .*; got none"),
         ("[[secret]]\never = 'a'", "policy.toml: a declared secret has no epsilon"),
     ],
 )
@@ -304,8 +307,10 @@ def test_another_model_and_damaged_parts_are_refused_in_one_line():
 
 def test_all_parts_that_differ_are_named():
     first, second = (sv.Policy(e, budget=b).on(MODEL).to_dict() for e, b in ((1.0, 2.0), (2.0, 3.0)))
-    with pytest.raises(InputError, match=r"x\.db: was begun with another budget and epsilon; use"):
+    with pytest.raises(InputError, match=r"x\.db: was begun with another budget, epsilon; use"):
         refuse_other(first, second, "x.db:", "a new file")
+    with pytest.raises(InputError, match=r"another side_information; .* first run \(with key=, where it had a key\)"):
+        refuse_other(first, first | {"side_information": 0.0}, "x.db:", "a new file")
     with pytest.raises(ModelError, match="belongs to another model"):
         refuse_other(first, second | {"model": "other"}, "x.db:", "a new file")
 

@@ -68,7 +68,7 @@ def test_where_nobody_has_the_secret_no_error_is_made_up_for_them():
     found = plan(MODEL, Wishes(policy=policy), length=3, streams=people)
     assert found.chosen.with_secret is None
     assert "lasts" not in dict(found.lines())
-    assert found.tables()[0].rows[0][4] == "nobody tried"
+    assert found.tables()[0].rows[0][4] == "nobody"
     everybody = plan(MODEL, Wishes(policy=policy), length=3, streams=[np.array([0, 2, 0])] * 2)
     assert (everybody.chosen.with_secret, everybody.chosen.without_secret) == (everybody.chosen.error, None)
 
@@ -149,6 +149,8 @@ def test_the_plan_as_json_and_for_a_policy(clicks, capsys):
     people = asked("--data", "others.csv", *COLUMNS, "--epsilon", "1")
     assert people["held_out"] is True
     assert people["people"] == 8
+    assert main(["plan", "m.model", *FEW, "--data", "others.csv", *COLUMNS, "--epsilon", "1"]) == 0
+    assert "8 people of others.csv, 6 events each at most" in capsys.readouterr().out
     (clicks / "odd.csv").write_text("person,page\nu,zq-secret\n")
     assert main(["plan", "m.model", "--data", "odd.csv", *COLUMNS]) == 2
     assert "zq-secret" not in capsys.readouterr().err
@@ -171,7 +173,8 @@ SECRET = ["--secret", "ever:health"]
         (["m.model", "--people", "0"], "1 person or more"),
         (["m.model", "--secret-window", "4"], "without a secret"),
         (["m.model", *SECRET, "--wait", "4"], "0 with secrets"),
-        (["m.model", "--policy", "p.toml", *SECRET], "leave the other wishes out"),
+        (["m.model", "--policy", "p.toml", *SECRET], "--policy already says what to promise; drop --wrong, --secret"),
+        (["m.model", "--policy", "p.toml", "--distortion", "absolute"], "drop --wrong, --secret, --distortion"),
         (["m.model", *SECRET, "--length", "5000"], "give it a window"),
         (["m.model", "--seen-by", "30:10"], "as a suspicion and a larger one"),
         (["none.csv"], "none.csv"),

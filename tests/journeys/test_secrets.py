@@ -115,7 +115,7 @@ REFUSED = [
     (("--secret", "ever:helth", "--secret-epsilon", 0.5), "not in the alphabet"),
     (("--secret", "count:health:9", "--secret-epsilon", 0.5, "--secret-window", 3), "certain or impossible"),
     (("--secret", "ever:health"), "add --secret-epsilon"),
-    (("--secret", "ever:health", "--epsilon", 1), "--secret has no total; add --secret-epsilon"),
+    (("--secret", "ever:health", "--epsilon", 1), "--secret needs an ε; add --secret-epsilon"),
     (("--policy", "p.toml", "--epsilon", 1, "--secret-epsilon", 3), "leave out --secret-epsilon, --epsilon"),
     ((), "pass --epsilon E"),
     (("--secret", "helth", "--secret-epsilon", 1), "written ever:A"),

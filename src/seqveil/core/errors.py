@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from difflib import get_close_matches
 from numbers import Integral
 from typing import Any
 
@@ -49,6 +50,16 @@ def whole_number(name: str, value: object, least: int = 1, kind: type[InputError
     """Refuse what is not a whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
         raise kind(f"expected {name} to be a whole number ≥ {least}, got {value}")
+
+
+def unknown_setting(name: str, known: Collection[str]) -> str:
+    """What to say of a setting of a policy, whose names are public, that does not exist.
+
+    >>> unknown_setting("epsilom", ["batch", "epsilon"])
+    "unknown setting 'epsilom'; did you mean epsilon?"
+    """
+    near = [f"did you mean {each}?" for each in get_close_matches(name, known, 1)]
+    return f"unknown setting {name[:40]!r}; {near[0] if near else 'expected one of ' + ', '.join(sorted(known))}"
 
 
 FILES = "reading files and frames", "files"  # for `needs_extra`

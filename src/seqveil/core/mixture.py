@@ -83,7 +83,7 @@ def fit_types(
         "fewest_people_of_a_type": fewest,
         "least_people": least_people,
         "switch": switch,
-        "note": f"{states.types} types of people, none the likeliest of fewer than {fewest}; "
+        "note": f"{states.types} types of people, each fits at least {fewest} people best; "
         "fitted to raw data, not private",
     }
     return MarkovModel._of(states, alphabet, origin)
@@ -102,7 +102,7 @@ def side_by_side(name: str, answers: tuple[str, ...], of_person: Ints, parts: Se
         "people_without_answer": int((of_person < 0).sum()),
         "fewest_people_of_a_type": fewest,
         "answers": [part.origin for part in parts],
-        "note": f"{states.types} types for {len(answers)} answers, none the likeliest of fewer than {fewest} people; "
+        "note": f"{states.types} types for {len(answers)} answers, each fits at least {fewest} people best; "
         "fitted to raw data, not private",
     }
     return MarkovModel._of(states, parts[0].alphabet, origin)

@@ -26,11 +26,12 @@ Colour = Literal["green", "unchecked", "amber", "red"]
 SUSPICIONS = (0.01, 0.10, 0.50)  # that sentences follow
 ASKED = 0.01  # the suspicion that a grade follows
 GREEN, AMBER = 0.10, 0.50  # what it may become at most
-REMEDY = "declare what must stay secret, lower its ε, or set a total budget; `seqveil plan` finds a policy"
+REMEDY = "declare what must stay secret, lower its ε, or set a low total budget; `seqveil plan` finds a policy"
 IMPOSSIBLE = "the model calls impossible what they may do"  # a doubt about a secret
 UNCHECKED = "nobody checked that these people follow the model"  # a doubt, until their releases were asked
-NIGHT_AND_DAY = "the chain does not know night from day: `seqveil attack` says whether it holds"  # a doubt about hours
+NIGHT_AND_DAY = "the chain does not know night from day: try it with `seqveil attack`"  # a doubt about hours
 MEASURED = "measured, not promised"
+AS_RELEASED = "measured on what was released"  # which may be far less than is promised
 CHECK_ON_PEOPLE = "an attack (`seqveil attack`, in Python `seqveil.attack`) tries the promise on real people"
 PUBLIC_ZONE = "the zone is public: name places that are the same for everyone, never one person's home"
 SUSPICION = 0.25  # that the sentence of a secret takes as its example
@@ -106,13 +107,13 @@ def by_odds(log_odds: float, measured: bool = False) -> str:
 
     Where every lift lies between e^-a and e^b the odds of anything in a stream move by at most e^(a+b).
     """
-    low, *higher = SUSPICIONS
-    if moved(low, log_odds) > 0.9995:
-        return f"even a suspicion of {percent(low)} may {'have ' * measured}become certainty"
+    (low, least), *higher = [(percent(each), percent_up(moved(each, log_odds))) for each in SUSPICIONS]
+    certainty = f"may {'have ' * measured}become certainty"
+    if least == "100 %":
+        return f"even a suspicion of {low} {certainty}"
     verb, most = ("became", "") if measured else ("becomes", "at most ")
-    said = [f"a suspicion of {percent(low)} {verb} {most}{percent_up(moved(low, log_odds))}"]
-    said += [f"one of {percent(each)} {most}{percent_up(moved(each, log_odds))}" for each in higher]
-    return ", ".join(said)
+    said = [f"one of {each} {certainty if after == '100 %' else most + after}" for each, after in higher]
+    return ", ".join([f"a suspicion of {low} {verb} {most}{least}", *said])
 
 
 def made_public(secrets: Iterable[Secret], on_map: bool = False) -> str:
@@ -237,7 +238,7 @@ class Risk:
 
     Parameters:
         up, down: the most that all releases of a stream together raised the log probability of a sequence, and lowered
-            it, worst over users; where `down` is None it is as much.
+            it, worst over users; where `down` is None both are promised, and it is as much.
         one_release: the ε of the release, or batch, that carries most; None where there is no bound for it.
         secrets: those that were promised to be kept. They decide the grade, where there are any.
         unit: what has that ε: a release, a batch of so many, a block of so many events.
@@ -301,11 +302,12 @@ class Risk:
     def sentences(self) -> tuple[str, ...]:
         """What may become of suspicions, by the secrets, by one release and by the whole stream."""
         said = [f"secret {each.name}, {each.window}: {by_odds(each.log_odds)}" for each in self.secrets]
-        said += [f"{each}; a secret about the whole stream is kept whenever it ends" for each in self.unkept]
+        said += [f"{each}; declared without a window, a secret is kept wherever a stream ends" for each in self.unkept]
         if self.one_release is not None:
             said.append(f"any one {self.unit}, about anything: {by_odds(2 * self.one_release)}")
         beside = " else" if self.secrets else ""
-        about = f"all releases of a stream together, about anything{beside}{f', {MEASURED}' * self.measured}"
+        how = f", {MEASURED}" if self.measured else "" if self.down is None else f", {AS_RELEASED}"
+        about = f"all releases of a stream together, about anything{beside}{how}"
         exact = self.measured and not self.secrets  # where kernels remember, the account of all else is a bound
         said.append(f"{about}: {by_odds(self.log_odds, exact)}")
         if self.ldp is not None:

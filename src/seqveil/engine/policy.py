@@ -22,7 +22,7 @@ import numpy as np
 from seqveil.core import distortion as distortions
 from seqveil.core import mechanisms
 from seqveil.core.distortion import HAMMING, Distortion, resolve
-from seqveil.core.errors import DataError, InputError, ModelError, whole_number
+from seqveil.core.errors import DataError, InputError, ModelError, option, unknown_setting, whole_number
 from seqveil.core.mechanisms import BatchMechanism, Mechanism
 from seqveil.core.mechanisms.blocks import LONGEST, BlockRule, block_rule, fingerprint
 from seqveil.core.model import MarkovModel
@@ -177,8 +177,9 @@ def refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], name: str, i
     differing = sorted(part for part in before.keys() | now.keys() if before.get(part) != now.get(part))
     if differing:
         named = [part for part in differing if part not in ("cells", "costs")] or ["way to cut blocks, or distortion"]
+        key = f" (with {option('key')}, where it had a key)" * ("side_information" in differing)
         raise InputError(
-            f"{name} was begun with another {' and '.join(named)}; use the policy of its first run, or {instead}"
+            f"{name} was begun with another {', '.join(named)}; use the policy of its first run{key}, or {instead}"
         )
 
 
@@ -354,7 +355,7 @@ class Policy:
         known = {"secret" if each.name == "secrets" else each.name for each in fields(cls)}
         strange = sorted(str(name) for name in saved if name not in known)
         if strange:
-            raise InputError(f"{strange[0][:40]!r} is no line of a policy; expected one of {', '.join(sorted(known))}")
+            raise InputError(unknown_setting(strange[0], known))
         given = dict(saved)
         tables = given.pop("secret", [])
         if not isinstance(tables, list | tuple):

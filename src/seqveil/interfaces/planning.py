@@ -77,8 +77,9 @@ class Wishes:
         if self.wait < 0 or (self.wait and self.secrets):
             raise InputError("expected a wait of 0 events or more, and 0 with secrets, which are kept event by event")
         if self.policy is not None:
-            if any((self.odds, self.wrong, self.wait, self.epsilons, self.secrets)):
-                raise InputError("a policy that one has says already what is wished; leave the other wishes out")
+            if any((self.odds, self.wrong, self.wait, self.epsilons, self.secrets, self.distortion != "hamming")):
+                drop = ", ".join(map(option, ("wrong", "secret", "distortion")))
+                raise InputError(f"{option('policy')} already says what to promise; drop {drop} and other wishes")
             object.__setattr__(self, "secrets", tuple(self.policy.secrets))
             object.__setattr__(self, "distortion", self.policy.distortion)
 
@@ -162,6 +163,7 @@ class Plan(Result):
     held_out: bool
     guess: float
     read: str = ""  # how the data were read and cut, where the model was fitted for the plan
+    people_of: str = ""  # the file of the people whom it was tried on, where one was named
 
     @property
     def policy(self) -> Policy | None:
@@ -181,6 +183,8 @@ class Plan(Result):
     def lines(self) -> list[Line]:
         """The people, the recommended policy, what it costs and what it means."""
         people = words.count(self.people, "held-out person", "held-out people")
+        if self.people_of:
+            people = f"{words.count(self.people, 'person', 'people')} of {self.people_of}"
         if not self.held_out:
             people = f"{words.count(self.people, 'stream')} simulated from the model"
         said = [("read", self.read)] if self.read else []
@@ -200,9 +204,9 @@ class Plan(Result):
         return [*said, *(("note", text) for text in self.notes)]
 
     def _cost(self, error: float | None) -> str:
-        """An error in words; none where nobody was tried whom it would be of."""
+        """An error in words; of nobody where nobody was tried whom it would be of."""
         if error is None:
-            return "nobody tried"
+            return "nobody"
         return f"{words.percent(error)} wrong" if self.distortion == "hamming" else error_size(error, self.distortion)
 
     def _error(self, row: PlanRow) -> str:

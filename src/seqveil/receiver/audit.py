@@ -107,7 +107,7 @@ class Report(Result):
 
     def lines(self, named: bool = True) -> list[Line]:
         """What was found, line by line; with the name of the user of whom most was disclosed, unless it is hidden."""
-        held = f", {self.held / self.releases:.1%} held at the best guess" if self.held else ""
+        held = f", {percent(self.held / self.releases)} held at the best guess" if self.held else ""
         words = ("release", "releases") if self.batch == 1 else ("batch", "batches")
         most = "" if self.batch == 1 else f" of at most {self.batch}"
         said = [

@@ -126,6 +126,13 @@ def test_a_range_of_ones_own_needs_no_look_at_the_data(tmp_path):
     private = fit_file(tmp_path / "pulse.csv", **words, private=1.0, seed=1)
     assert private.model.n == 20
     assert private.clamped == 0  # a count without noise is not known
+    assert "warning" not in dict(private.lines())
+
+
+def test_a_private_fit_to_a_few_people_is_called_noise():
+    frame = pl.DataFrame({"user": [*"abcdefghijkl"] * 5, "value": [k % 5 for k in range(60)]})
+    few = fit_file(frame, bins="1", range="0,5", private=1.0, seed=1)
+    assert "mostly noise" in dict(few.lines())["warning"]
 
 
 def test_a_grid_of_ones_own_is_kept_and_points_far_away_are_counted(tmp_path, seqveil):

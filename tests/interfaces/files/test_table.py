@@ -120,6 +120,7 @@ def test_standard_input_and_its_format(monkeypatch):
         ("d.csv", f"user,zone,{SECRET[:2]}\na,{SECRET},1\n", "no column 'value' (it has 'user', 'zone', 'Zq')"),
         ("d.csv", f"{SECRET},4\n{SECRET},5\n", "no column 'user' and no column 'value' (its first line must be"),
         ("d.jsonl", f'{{"user": "{SECRET}"}}\n', "name yours with value="),
+        ("d.jsonl", f'{{"{SECRET}": 1}}\n', "no column 'user' and no column 'value' (its rows have other keys); name"),
         ("d.csv", f"user,value,value\na,{SECRET},1\n", "appears twice"),
         ("d.csv", "user;value,user\nvalue;a,b\n", "cut in two ways"),
         ("d.csv", f"user,value\na,{SECRET}\n,{SECRET}\n", "row 2: column 'user' is empty"),

@@ -22,7 +22,7 @@ import numpy as np
 
 from seqveil.core import words
 from seqveil.core.alphabet import Codes, Grid, Symbols, _from_json_value, _plain, _to_json_value
-from seqveil.core.errors import InputError
+from seqveil.core.errors import InputError, unknown_setting
 from seqveil.core.geography import Cells
 from seqveil.core.secrets import automaton
 from seqveil.core.secrets.automaton import Automaton
@@ -368,6 +368,7 @@ KINDS: dict[str, tuple[Callable[..., Secret], tuple[str, ...]]] = {  # and what 
     "followed_by": (followed_by, ("then",)), "pattern": (pattern, ()), "during": (during, ("hours",)),
     "joint": (joint, ()), "trait": (trait, ()),
 }  # fmt: skip
+_EXAMPLES = {"at_least": "3", "then": "'B'", "hours": "[22, 6]"}  # of what a kind has besides values
 
 
 def several(values: Any) -> tuple[Any, ...]:
@@ -468,14 +469,21 @@ def from_dict(saved: Any) -> Secret:
     if not isinstance(saved, dict):
         raise InputError("expected a secret as a table with a line such as ever = 'A'; got something else")
     kinds = [kind for kind in KINDS if kind in saved]
+    known = {*KINDS, *_SHARED, *_EXAMPLES}
+    for strange in sorted(map(str, saved.keys() - known)):
+        raise InputError(unknown_setting(strange, known))
     if len(kinds) != 1:
-        raise InputError(f"a secret in TOML has exactly one of the lines {', '.join(KINDS)}; got {len(kinds)} of them")
+        got = " and ".join(kinds) or "none"
+        raise InputError(f"a secret has exactly one of the settings {', '.join(KINDS)}; got {got}")
     kind, rest = kinds[0], {"epsilon": None, **saved}
     given = rest.pop(kind)
     make, own = KINDS[kind]
     unknown = set(rest) - {"epsilon", *(_SHARED if kind != "trait" else ()), *own}
     if unknown:
-        raise InputError(f"a secret '{kind}' in TOML has no line '{min(unknown)[:40]}'; take it out")
+        raise InputError(f"a secret '{kind}' has no setting '{min(unknown)}'; take it out")
+    for lacking in own:
+        if lacking not in rest:
+            raise InputError(f"{kind} needs {lacking}, for instance {lacking} = {_EXAMPLES[lacking]}")
     if kind == "joint":
         if not isinstance(given, list) or not given or not all(isinstance(part, dict) for part in given):
             raise InputError("a joint secret in TOML is a list of tables, such as joint = [{ever = 'A'}, {ever = 'B'}]")
@@ -491,7 +499,7 @@ def from_dict(saved: Any) -> Secret:
     try:
         return make(*named, **rest)
     except TypeError:
-        raise InputError("a secret in TOML lacks a line it needs, or has a line of the wrong kind; check it") from None
+        raise InputError(f"a secret '{kind}' has a setting of the wrong form; check it") from None
 
 
 def _values(given: Any) -> list[Any]:

@@ -32,8 +32,8 @@ class AttackerGuess:
         """How the guess did on the people who had no part in picking it."""
         true, false = ("with", "without") if self.says == "has it" else ("without", "with")
         return (
-            f"{self.attacker} singles out {self.share_true:.2%} of the {self.unit} {true} {self.target} and "
-            f"{self.share_false:.2%} of those {false}, {self.likelihood_ratio:.3g} times as often"
+            f"{self.attacker} singles out {percent(self.share_true)} of the {self.unit} {true} {self.target} and "
+            f"{percent(self.share_false)} of those {false}, {self.likelihood_ratio:.3g} times as often"
         )
 
 
@@ -62,7 +62,7 @@ class Finding:
         """The verdict as a person can read it."""
         said = "nothing was promised" if self.epsilon_claimed is None else f"promised ε = {self.epsilon_claimed:.3g}"
         if self.epsilon_estimate is not None:
-            sure = f"at least {self.epsilon_at_least:.3g}, {1 - self.false_alarm:.0%} sure"
+            sure = f"at least {self.epsilon_at_least:.3g}, {percent(1 - self.false_alarm)} sure"
             said += f", the attack shows {self.epsilon_estimate:.3g} ({sure})"
         said = f"{self.verdict}: {said}, on {count(self.people, 'person', 'people')}"
         said += f" with {count(self.windows, 'window')}" if self.windows != self.people else ""

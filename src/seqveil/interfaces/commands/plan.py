@@ -80,7 +80,8 @@ def plan(
         model, streams, read = _read(source, data, columns)
         usual = USUAL_LENGTH if streams is None else int(np.median([len(codes) for codes in streams]))
         how: dict[str, Any] = {"length": usual if length is None else length, "streams": streams, "people": people}
-        made = replace(planning.plan(model, wishes, progress=meter.turn, **how), read=read)
+        given = "" if data is None else Path(data).name
+        made = replace(planning.plan(model, wishes, progress=meter.turn, **how), read=read, people_of=given)
     show(made, json)
     if out is not None and made.policy is not None:  # which is public, and how raw rows stood is not
         said = [f"{name}: {text}" for name, text in made.lines() if name not in ("read", "policy", "promise")]
@@ -141,6 +142,7 @@ def mechanisms(json: o.Json = False) -> None:
         one, batched = registry.find(name), name in registry.batched()
         kind = "in batches" if batched else others.get(name, "one by one")
         ldp = f"{one.ldp:g}ε" if math.isfinite(one.ldp) else "none"
+        ldp = f"none ({ldp} with an ε per release)" if name == registry.guarded.name else ldp
         rows.append((name, kind, one.summary, one.guarantee, ldp, "yes" if one.sound else "NO"))
         own = {each.name: getattr(one, each.name) for each in fields(one)}
         facts[name] = {key: value for key, value in own.items() if not callable(value)} | {"batched": batched}

@@ -51,7 +51,7 @@ class PromiseOptions(o.SecretOptions):
             return Policy(**plain)
         self.check()
         if self.secret_epsilon is None:
-            raise InputError("--secret has no total; add --secret-epsilon E, for instance --secret-epsilon 0.5")
+            raise InputError("--secret needs an ε; add --secret-epsilon E, for instance --secret-epsilon 0.5")
         return Policy(secrets=self.declared(), **plain)
 
 

@@ -144,7 +144,7 @@ def release(
     left = "" if found.budget_left is None else f", at least {found.budget_left:.4g} of each budget left"
     released = f"{found.releases:,} of {count(found.events, 'event')}, {count(found.users, 'user')}, into {out}"
     worst = f"worst total over a stream {found.leakage:.4g} (composition charges {found.epsilon_spent:.4g}){left}"
-    means = Risk(found.leakage, ldp=found.ldp if known.rules_out else None).sentences
+    means = Risk(found.leakage, found.leakage, ldp=found.ldp if known.rules_out else None).sentences
     said = [("released", released), *(("means", each) for each in means), ("realised", worst)]
     show(aligned(said), to_stderr=True)
 

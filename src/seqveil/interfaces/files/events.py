@@ -22,7 +22,7 @@ from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import Reading
 from seqveil.core.times import Slots
 from seqveil.interfaces.files import ordering
-from seqveil.interfaces.files.table import FRAME, FilePath, Table, file_name, read_table
+from seqveil.interfaces.files.table import FRAME, FilePath, Table, file_name, known_format, read_table
 
 Progress = Callable[..., None]  # called with how many more rows are done, and how many there are
 ValueType = Literal["auto", "text", "number", "whole", "truth"]
@@ -309,7 +309,8 @@ class EventColumns:
         # a CSV with none of the names may have no header at all: its first line is then somebody's data
         hide = all_of_them and self.name != FRAME
         what = " and no column ".join(map(repr, lacking))
-        has = "its first line must be a header" if hide else f"it has {', '.join(map(repr, found))}"
+        other = "its rows have other keys" if known_format(self.name) == "jsonl" else "its first line must be a header"
+        has = other if hide else f"it has {', '.join(map(repr, found))}"
         roles = {"user": self.reading.user_columns, "value": self.reading.value_columns, "time": {self.order}}
         names = " and ".join(option(role) for role, own in roles.items() if set(own) & set(lacking))
         look = "" if self.name in ("-", FRAME) else ", or see what `inspect` finds in it"

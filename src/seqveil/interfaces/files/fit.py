@@ -18,7 +18,7 @@ from seqveil.core.fitting import fit_codes
 from seqveil.core.geography import Cells
 from seqveil.core.kernel import Ints
 from seqveil.core.model import SMOOTHING, MarkovModel, Reading
-from seqveil.core.private import CONTRIBUTION, BoundedCounts, origin_in_words
+from seqveil.core.private import CONTRIBUTION, CUT, BoundedCounts, origin_in_words
 from seqveil.core.randomness import randomness
 from seqveil.core.states import label_of
 from seqveil.core.times import NOTHING, Slots
@@ -225,6 +225,8 @@ class Fitted(Result):
         if choice is not None:
             said += [("compared", line) for line in choice.lines()]
             said.append(("context", choice.note))
+        if noisy and origin is not None and self.events < CUT * origin["sensitivity"] / origin["epsilon"] * model.n:
+            said.append(("warning", "the model is mostly noise; fit it to more people, or to fewer symbols"))
         raw = "the fit is not private: the model may reveal something about the people it was fitted to"
         return [*said, ("note", origin_in_words(origin) if noisy and origin is not None else raw)]
 
@@ -303,7 +305,10 @@ def answers_of(data: Any, reading: Reading, column: str, format: str | None = No
     """Each user's label in a column of a file, where there is one; somebody with two labels is refused."""
     if isinstance(data, str) and data == "-":
         raise InputError("a trait is read from a column of a file, beside the values; got a pipe, name the file")
-    events = read_events(as_polars(data), reading.but(value=column), "text", format=format, holes="empty")
+    try:
+        events = read_events(as_polars(data), reading.but(value=column), "text", format=format, holes="empty")
+    except DataError as error:  # where a message names the option of the column, it is that of the trait
+        raise DataError(str(error).replace(option("value"), option("trait"))) from None
     found: dict[str, str] = {}
     for user, given in zip(events.users.to_list(), events.frame["value"].to_list(), strict=True):
         label = label_of(given)

@@ -20,7 +20,7 @@ from seqveil.core.distortion import Distortion, error_size, resolve
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
-from seqveil.core.words import Line, Result, ResultTable, count, plain
+from seqveil.core.words import Line, Result, ResultTable, count, percent, plain
 from seqveil.engine.policy import Policy, several_secrets
 from seqveil.interfaces.files import writing
 from seqveil.interfaces.files.events import Progress, silent, symbol_events
@@ -287,7 +287,7 @@ class Statistics(Result):
         """What the figures rest on, line by line."""
         found = self.summary
         chain = "the model of the release" if found.method == "model" else "one chain of order 1"
-        level = f"; intervals of {found.confidence:.0%} each" if self.intervals else ""
+        level = f"; intervals of {percent(found.confidence)} each" if self.intervals else ""
         said = [
             ("from", f"{count(found.events, 'event')} of {count(found.users, 'user')}{level}"),
             ("method", f"{found.method}: assumes {found.assumes}"),
@@ -303,11 +303,11 @@ class Statistics(Result):
         if not found.undisclosed:
             return []
         which = ", ".join(self._names[code] for code in found.undisclosed[:SHOWN])
-        why = "the release keeps declared secrets, and on purpose reveals next to nothing about how often it came"
+        why = "the release keeps declared secrets, and on purpose reveals next to nothing about such counts"
         if not self.intervals or found.method == "model":
             return [("not known", f"{which}: no estimate; {why}")]
         return [
-            ("barely known", f"{which}: {why}; figures about it mostly follow the learned chain, look at the interval")
+            ("barely known", f"{which}: {why}; their figures mostly follow the learned chain, look at the interval")
         ]
 
     def tables(self) -> list[ResultTable]:
