@@ -220,7 +220,8 @@ class Core:
         outcomes: list[Outcome] = [Refusal("late") if each else None for each in late]
         left = [k for k, each in enumerate(late) if not each]
 
-        def noted(made: Releases | None) -> Mapping[str, Position]:  # what is saved in their transaction
+        def noted(made: Releases | None) -> Mapping[str, Position]:
+            """What is saved in their transaction."""
             nonlocal written
             written = True
             return kept | self.numbers.unsaved()

@@ -206,6 +206,7 @@ class Service:
         since, limit = int(asked.get("since", 0)), int(asked.get("limit", 1000))
 
         def look() -> Response:
+            """Off the loop, as SQLite may be slow."""
             found = self.store.account(call.user)
             if found is None:
                 raise NoSuchUser

@@ -96,7 +96,8 @@ def _encoder(symbols: Symbols) -> Any:
     import pandas as pd
     from pyspark.sql.pandas.functions import pandas_udf
 
-    def encode(rows):  # type: ignore[no-untyped-def]  # a row with a missing value gets 0, which nobody may count
+    def encode(rows):  # type: ignore[no-untyped-def]
+        """A row with a missing value gets 0, which nobody may count."""
         with worker_errors():
             whole = rows.notna().all(axis=1).to_numpy()
             values = rows.to_numpy(np.float64) if rows.shape[1] == 2 else rows.iloc[:, 0].to_numpy()

@@ -160,6 +160,7 @@ def in_words(source: StudioSource, secret: Secret) -> Secret:
     """A secret with the page's names for its values in place of degrees and the middles of bins."""
 
     def label(value: Any) -> str:
+        """The page's name for a value."""
         return source.labels[int(source.model.alphabet.encode([value])[0])]
 
     if secret.circle:
