@@ -127,7 +127,7 @@ def verdict(folder: Path) -> dict[str, int]:
         "lost": int((rows == 0).sum()),
         "doubled": int((rows > 1).sum()),
         "out of place": int((out["user"] != data["user"]).sum()) if out.height == data.height else data.height,
-        "accounts off": int(off.sum()) + abs(len(kept.users) - len(implied.users)),
+        "accounts off": int(off.sum()) + abs(len(kept.users) - len(implied)),
     }
 
 
