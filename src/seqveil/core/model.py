@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from seqveil.core import filtering
 from seqveil.core.alphabet import Codes, Floats, Symbols, from_json, symbols_of
 from seqveil.core.errors import InputError, ModelError
-from seqveil.core.states import States, Trait, from_arrays
+from seqveil.core.states import States, Trait, answered, from_arrays, mixture, named_labels
 
 # Pseudo-events of a context, spread as all events are: without any, what nobody did would count as impossible, and an
 # account would take nobody to ever do it. More predicts rare events better and makes releases err more.
@@ -207,6 +207,41 @@ class MarkovModel(States):
         found, users, codes = read_streams(streams, alphabet)
         how: dict[str, Any] = {"types": types, "trait": trait, "switch": switch, "least_people": least_people}
         return fit_codes(users, codes, found, order=order, smoothing=smoothing, seed=seed, **how)
+
+    @classmethod
+    def mixture(
+        cls, models: Sequence[MarkovModel], weights: ArrayLike, switch: float = 0.0, trait: Any = None
+    ) -> MarkovModel:
+        """People of several types, each with a chain that is known: type k is drawn with probability weights[k].
+
+        `switch` is the chance a step that the stream goes on as somebody else; `trait` a question about people, by
+        name, and the answer of each type.
+
+        >>> calm, lively = (MarkovModel([0.5, 0.5], [[s, 1 - s], [1 - s, s]]) for s in (0.9, 0.2))
+        >>> both = MarkovModel.mixture([calm, lively], [0.5, 0.5])
+        >>> both, round(both.log_likelihood([0, 0, 0]), 3)  # log of 0.5 · (0.9² + 0.2²) / 2
+        (MarkovModel(2 types, order=1, 2 symbols, 8 transitions), -1.549)
+        """
+        shares, blocks = np.asarray(weights, np.float64), [each.states for each in models]
+        if len({(each.order, each.types, each.alphabet.fingerprint()) for each in models}) != 1 or models[0].types > 1:
+            raise ModelError("a mixture needs chains of one order and one alphabet, none of them a mixture itself")
+        if (
+            shares.shape != (len(models),)
+            or not (shares > 0).all()
+            or abs(shares.sum() - 1) > 1e-9
+            or not 0 <= switch < 1
+        ):
+            raise ModelError("a mixture needs a weight above 0 for each chain, 1 in all, and switch from 0 to below 1")
+        if trait is None:
+            return cls._of(mixture(blocks, shares, switch), models[0].alphabet)
+        name, labels = named_labels(trait)
+        if len(labels) != len(models) or not all(labels):
+            raise ModelError("a trait needs an answer for each of the types")
+        answers, own = tuple(sorted(set(labels))), np.array(labels)
+        kinds = [np.flatnonzero(own == answer) for answer in answers]
+        priors = np.array([shares[some].sum() for some in kinds])
+        parts = [mixture([blocks[k] for k in some], shares[some] / shares[some].sum(), switch) for some in kinds]
+        return cls._of(answered(name, answers, parts, priors), models[0].alphabet)
 
     @property
     def transitions(self) -> int:
