@@ -1,5 +1,6 @@
 """Tokens of the service: made, read and revoked; a file that is damaged lets nobody in."""
 
+import json
 import multiprocessing
 import os
 import threading
@@ -108,3 +109,14 @@ def test_no_change_of_the_tokens_is_lost(tmp_path):
     left = tokens.read(path)
     assert not set(names) & left.keys()
     assert len(left) == 12
+
+
+@pytest.mark.parametrize(
+    "row", ["text", 5, None, {"scopes": ["release"]}, {"scopes": None}, {"user": 0}, {"sha256": 1}]
+)
+def test_rows_of_the_wrong_kind_are_no_tokens(tmp_path, row):
+    path, whole = tmp_path / "tokens", {"id": "a", "sha256": "b", "scopes": "release"}
+    path.write_text(json.dumps({"seqveil tokens": [whole | row if isinstance(row, dict) else row]}))
+    path.chmod(0o600)
+    with pytest.raises(InputError, match="is no file of tokens"):
+        tokens.read(path)

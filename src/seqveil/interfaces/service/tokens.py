@@ -90,9 +90,11 @@ def read(path: FilePath) -> dict[str, Token]:
     _version(path)
     try:
         rows = json.loads(Path(path).read_bytes())["seqveil tokens"]
-        if not all(type(value) is str for row in rows for value in row.values() if value is not None):
+        found = {row["id"]: Token(**row) for row in rows}
+        parts = (each for token in found.values() for each in vars(token).items())
+        if not all(type(value) is str or (name, value) == ("user", None) for name, value in parts):
             raise TypeError
-        return {row["id"]: Token(**row) for row in rows}
+        return found
     except OSError as error:
         raise _unusable(path, error) from None
     except (ValueError, TypeError, KeyError, RecursionError):
