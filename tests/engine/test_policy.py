@@ -188,8 +188,8 @@ def test_every_row_of_the_table_has_its_case():
         ({"epsilon": 1.0, "withhold": "yes"}, "expected withhold to be true or false"),
         ({"epsilon": 1.0, "budget": "much"}, "expected total to be a finite number above 0"),
         ({"budget": sv.Budget(total=1.0)}, "expected epsilon, secrets, or a budget with total and over"),
-        *(({"secrets": KEPT, "side_information": wrong}, "expected side_information of at least 0")
-          for wrong in (-0.1, math.nan, "much", True)),
+        *(({"secrets": KEPT, "side_information": wrong}, "expected side_information from 0 to 100")
+          for wrong in (701.0, -0.1, math.nan, "much", True)),
     ],
 )  # fmt: skip
 def test_a_field_that_cannot_be_is_refused_by_its_name(wrong, said):

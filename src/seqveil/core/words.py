@@ -129,7 +129,7 @@ def side_knowledge(c: float) -> str:
     >>> "given the earlier releases, by at most a factor e^0.5 = 1.65;" in side_knowledge(0.5)
     True
     """
-    most = f"by at most a factor e^{c:g} = {math.exp(min(c, 700.0)):.3g}"
+    most = f"by at most a factor e^{c:g} = {math.exp(c):.3g}"
     own = f"moves the odds of a secret, given the earlier releases, {most}"
     own = "adds nothing about a secret" if c == 0.0 else "may reveal a secret" if math.isinf(c) else own
     rest = "what the other releases reveal to somebody who knows a true event is not bounded"

@@ -312,7 +312,7 @@ class Policy:
             found.append(budget.composed)
         if budget.per_window is not None:
             counted = f"{budget.releases} {many if in_batches else 'events'} in a row, whether released or not,"
-            unit = counted if budget.releases else f"{budget.seconds:g} seconds"
+            unit = counted if budget.releases else f"stretch shorter than {budget.seconds:g} seconds"
             which = "the blocks, each as a whole, that reach into" if self.block > 1 else "those in"
             found.append(f"{which} any {unit} by at most a factor e^{budget.per_window:g}")
         if budget.ldp_total is not None:
@@ -511,9 +511,9 @@ def _settle(policy: Policy) -> None:
     if policy.side_information is not None:
         given: Any = policy.side_information
         put["side_information"] = dial = math.inf if given == "inf" else as_number(given)  # JSON has only its name
-        if not dial >= 0.0:
+        if not (0.0 <= dial <= 100.0 or dial == math.inf):
             raise InputError(
-                f"expected side_information of at least 0 (inf for no bound), got {str(policy.side_information)[:40]}; "
+                f"expected side_information from 0 to 100, or inf for none, got {str(policy.side_information)[:40]}; "
                 "say for instance side_information=0.5, or leave it out"
             )
     if policy.epsilon is not None:

@@ -111,7 +111,7 @@ class Dial:
     @property
     def ratio(self) -> float:
         """e^c, rounded down; infinite where nothing is asked."""
-        return math.exp(self.c) * (1.0 - 8 * UNIT) if self.rows > 1 and self.c < 700.0 else math.inf
+        return math.exp(self.c) * (1.0 - 8 * UNIT) if self.rows > 1 else math.inf
 
     def check(self, sources: int) -> None:
         """Refuse accounts of another number of sources: compiled code would read beyond their end."""
