@@ -179,54 +179,67 @@ def _spread_out(table: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Cuts:
-    """Cuts of one position of a node by one order of its symbols."""
+    """Cuts of positions of a node, each by an order of its symbols."""
 
-    position: int
-    level: Ints  # (n,)
+    positions: Ints  # (K,) of each order
+    levels: Ints  # (K, n)
+    order: Ints  # (C,) by which each cut is
     place: Ints  # (C,) level at the cut
     theta: Floats  # (C,) share of that level that goes left
     sides: Floats  # (C, 2) masses of both sides
 
     def shares(self, codes: Ints) -> Floats:
         """(C, k) probability of each of k symbols to go left, as a whole number over `SCALE`."""
-        level, place, theta = self.level[codes][None], self.place[:, None], np.round(self.theta * SCALE) / SCALE
+        level, place = self.levels[:, codes][self.order], self.place[:, None]
+        theta = np.round(self.theta * SCALE) / SCALE
         return np.where(level < place, 1.0, np.where(level == place, theta[:, None], 0.0))
 
     def split(self, node: Node, index: int) -> Split:
         """One of the cuts as a question of the tree, with the integer weights it is asked with."""
         place, theta = self.place[index], round(float(self.theta[index]) * STEPS) * (DENOMINATOR // STEPS)
-        left = np.where(self.level < place, DENOMINATOR, np.where(self.level == place, theta, 0))
-        distribution, share = node.symbol_distribution(self.position), left / ONE
+        level, position = self.levels[self.order[index]], int(self.positions[self.order[index]])
+        left = np.where(level < place, DENOMINATOR, np.where(level == place, theta, 0))
+        distribution, share = node.symbol_distribution(position), left / ONE
         mass, rest = float((distribution * share).sum()), float((distribution * (1.0 - share)).sum())
-        return Split(self.position, left, mass, rest)
+        return Split(position, left, mass, rest)
 
 
-def cut(position: int, level: Ints, masses: Floats, mass: float, least: float, aims: Floats | None = None) -> Cuts:
+def cut(positions: Ints, levels: Ints, masses: Floats, mass: float, least: float, aims: Floats | None = None) -> Cuts:
     """Cuts that leave a cell on both sides: between levels, and inside one where a whole number of cells fits.
 
-    `masses` are those of the levels; `aims` are the shares near which to cut (every place where None).
+    `masses` (K, L) are those of the levels; `aims` are the shares near which to cut (every place where None).
     """
-    running = np.concatenate(([0.0], np.cumsum(masses)))
-    beyond = np.concatenate((np.cumsum(masses[::-1])[::-1], [0.0, 0.0]))  # no difference: a small side keeps its digits
+    orders, width = masses.shape
+    rows, last = np.arange(orders)[:, None], levels.max(1)[:, None]
+    running, beyond = np.zeros((orders, width + 1)), np.zeros((orders, width + 2))
+    np.cumsum(masses, axis=1, out=running[:, 1:])
+    np.cumsum(masses[:, ::-1], axis=1, out=beyond[:, width - 1 :: -1])  # no difference: a small side keeps its digits
     count, enough = cells(mass, least), least * (1 - HAIR)
-    inner = np.arange(1, len(masses))
+    place = np.tile(np.arange(1, width), (orders, 1))
     if aims is not None:
-        near = np.searchsorted(running, aims * mass)
-        inner = np.unique(np.clip(np.concatenate((near, near - 1)), 1, max(1, len(masses) - 1)))
-    place, theta = inner, np.zeros(len(inner))
-    valid = (running[inner] >= enough) & (beyond[inner] >= enough)
-    if count <= SOFT or not valid.any():
-        where = running[inner] * (count / mass)
-        whole = np.unique(np.concatenate((np.floor(where), np.ceil(where), [count // 2, (count + 1) // 2])))
-        target = whole[(whole >= 1) & (whole <= count - 1)] * (mass / count)
-        soft = np.clip(np.searchsorted(running, target, side="right") - 1, 0, len(masses) - 1)
-        inside = np.where(masses[soft] > 0, (target - running[soft]) / np.maximum(masses[soft], 1e-300), 0.0)
-        place, theta = np.concatenate((place, soft)), np.concatenate((theta, np.clip(inside, 0.0, 1.0)))
+        near = np.searchsorted(running[0], aims * mass)
+        place = np.unique(np.clip(np.concatenate((near, near - 1)), 1, max(1, width - 1)))[None]
+    theta, tried = np.zeros(place.shape), place <= np.maximum(last, 1)
+    left, right = running[rows, place], beyond[rows, place]
+    valid = ((left >= enough) & (right >= enough) & tried).any(1)
+    if count <= SOFT or not valid.all():
+        where, half = np.where(tried, left * (count / mass), count // 2), np.full((orders, 1), count // 2)
+        whole = np.sort(np.concatenate((np.floor(where), np.ceil(where), half, count - half), axis=1), axis=1)
+        first = np.diff(whole, axis=1, prepend=0.0) > 0
+        target, soft = whole * (mass / count), np.empty(whole.shape, np.int64)
+        for row in range(orders):
+            soft[row] = np.searchsorted(running[row], target[row], side="right")
+        soft = np.clip(soft - 1, 0, last)
+        held = masses[rows, soft]
+        inside = np.where(held > 0, (target - running[rows, soft]) / np.maximum(held, 1e-300), 0.0)
+        place, theta = np.hstack((place, soft)), np.hstack((theta, np.minimum(np.maximum(inside, 0.0), 1.0)))
+        also = first & (whole <= count - 1) & ~(valid[:, None] & (count > SOFT))
+        tried = np.hstack((tried, also))
     theta = np.rint(theta * STEPS) / STEPS
-    inside = np.where(place < len(masses), masses[np.minimum(place, len(masses) - 1)], 0.0)
-    sides = np.stack((running[place] + theta * inside, beyond[place + 1] + (1.0 - theta) * inside), axis=1)
-    fits = (sides >= enough).all(1)
-    return Cuts(position, level, place[fits], theta[fits], sides[fits])
+    inside = np.where(place < width, masses[rows, np.minimum(place, width - 1)], 0.0)
+    sides = np.stack((running[rows, place] + theta * inside, beyond[rows, place + 1] + (1.0 - theta) * inside), axis=2)
+    fits = tried & (sides >= enough).all(2)
+    return Cuts(positions, levels, fits.nonzero()[0], place[fits], theta[fits], sides[fits])
 
 
 def score(costs: Floats, sides: Floats, mass: float, least: float, balance: float = BALANCE) -> Floats:
@@ -243,20 +256,19 @@ def best(search: Search, node: Node) -> Split | None:
     if search.pairs > EXACT:
         return _best_sampled(search, node)
     cuts, costs, before = _weighed(search, node)
-    if not cuts:
+    if not len(costs):
         return None
-    options = [(found, index) for found in cuts for index in range(len(found.place))]
     count = cells(node.mass, search.least)
     disclosed = costs.sum(1) < before * (1 - 1e-9)
     if count > SOFT and not disclosed.any():
         return None
     balance = LOOSE if search.pairs > AHEAD else 0.0
-    scores = score(costs, np.concatenate([c.sides for c in cuts]), node.mass, search.least, balance)
+    scores = score(costs, cuts.sides, node.mass, search.least, balance)
     if count > SOFT:  # a soft cut that tells nothing is balanced, and would only halve what must be distinguished later
         scores = np.where(disclosed, scores, np.inf)
     ahead = search.pairs <= AHEAD and count > 2
     order = np.argsort(scores, kind="stable")[: TRIED if ahead else 1].tolist()
-    tried = [options[k][0].split(node, options[k][1]) for k in order]
+    tried = [cuts.split(node, k) for k in order]
     if not ahead:
         return tried[0] if disclosed[order[0]] or count > 2 else None
     values = [_follow(search, node, split, costs[k]) for split, k in zip(tried, order, strict=True)]
@@ -270,37 +282,41 @@ def _follow(search: Search, node: Node, split: Split, costs: Floats) -> float:
         child, cost = node.child(split, side), float(costs[side])
         if cells(child.mass, search.least) >= 2:
             cuts, further, _ = _weighed(search, child)
-            if cuts:
-                sides = np.concatenate([c.sides for c in cuts])
-                cost = min(cost, float(score(further, sides, child.mass, search.least, 0.0).min()))
+            if len(further):
+                cost = min(cost, float(score(further, cuts.sides, child.mass, search.least, 0.0).min()))
         total += cost
     return round(total, ROUND)
 
 
-def _weighed(search: Search, node: Node) -> tuple[list[Cuts], Floats, float]:
+def _weighed(search: Search, node: Node) -> tuple[Cuts, Floats, float]:
     """All cuts of a node, the exact cost of their two sides (C, 2), and the node's own."""
-    batch, joint = node.batch, _joint(node)
-    length = batch.length
-    distributions = np.stack([joint[t, t].sum(0) for t in range(length)])
-    cuts, lefts = [], []
-    for position in range(length):
-        for level in search.orders(distributions[position]):
-            rows = np.zeros((int(level.max()) + 1, length, batch.model.n))
-            np.add.at(rows, level, joint[position].transpose(1, 0, 2))
-            found = cut(position, level, rows[:, position].sum(1), node.mass, search.least)
-            if len(found.place):
-                below = np.concatenate((np.zeros_like(rows[:1]), np.cumsum(rows, axis=0)))
-                at = rows[np.minimum(found.place, len(rows) - 1)]
-                lefts.append(below[found.place] + found.theta[:, None, None] * at)
-                cuts.append(found)
+    batch, distortion = node.batch, node.batch.distortion
+    length, n = batch.length, batch.model.n
+    if length == 1 and batch.model.size == n:
+        joint, distributions = None, node.symbol_distributions()
+    else:
+        joint = _joint(node)
+        distributions = np.stack([joint[t, t].sum(0) for t in range(length)])
+    orders = [(t, level) for t in range(length) for level in search.orders(distributions[t])]
     fresh = (1.0 - search.disclosed) * search.before
-    before = float(_least_cost(batch.distortion, search.disclosed * distributions + node.mass * fresh))
-    if not cuts:
-        return [], np.zeros((0, 2)), before
-    left, mass = np.concatenate(lefts), np.concatenate([c.sides[:, 0] for c in cuts])[:, None, None]
-    right = np.maximum(distributions - left, 0.0)
+    before = float(_least_cost(distortion, search.disclosed * distributions + node.mass * fresh))
+    positions, levels = np.array([t for t, _ in orders], np.int64), np.array([level for _, level in orders])
+    places = np.arange(int(levels.max()) + 1)
+    if joint is None:  # E[f; symbol at each level, symbol at each position]: (K, L, w, n)
+        rows = np.where(levels[:, None, None] == places[:, None, None], distributions, 0.0)
+    else:
+        bins = (levels + places.size * np.arange(len(levels))[:, None])[..., None] * (length * n)
+        bins, values = bins + np.arange(length * n), joint[positions].transpose(0, 2, 1, 3)
+        rows = np.bincount(bins.ravel(), values.ravel(), levels.shape[0] * places.size * length * n)
+        rows = rows.reshape(-1, places.size, length, n)
+    masses = rows[np.arange(len(levels)), :, positions].sum(2)
+    cuts = cut(positions, levels, masses, node.mass, search.least)
+    below = np.zeros((len(levels), places.size + 1, length, n))
+    np.cumsum(rows, axis=1, out=below[:, 1:])
+    left = below[cuts.order, cuts.place] + cuts.theta[:, None, None] * rows[cuts.order, cuts.place]
+    right, mass = np.maximum(distributions - left, 0.0), cuts.sides[:, 0, None, None]
     sides = (search.disclosed * left + mass * fresh, search.disclosed * right + (node.mass - mass) * fresh)
-    return cuts, np.stack([_least_cost(batch.distortion, side) for side in sides], axis=1), before
+    return cuts, np.stack([_least_cost(distortion, side) for side in sides], axis=1), before
 
 
 def _least_cost(distortion: Distortion, distributions: Floats) -> Floats:
@@ -313,7 +329,7 @@ def _least_cost(distortion: Distortion, distributions: Floats) -> Floats:
 def _joint(node: Node) -> Floats:
     """E[f; symbol_t = x, symbol_s = x'] for all pairs of positions: (w, w, n, n)."""
     model, length = node.batch.model, node.batch.length
-    steps, newest = model.advance(np.eye(model.size)), np.eye(model.n)[model.newest]
+    steps, newest = _steps(model), np.eye(model.n)[model.newest]
     out = np.empty((length, length, model.n, model.n))
     reach = np.empty((0, model.n, model.size))
     for later in range(length):
@@ -325,6 +341,12 @@ def _joint(node: Node) -> Floats:
         out[: later + 1, later] = pair
         out[later, : later + 1] = pair.transpose(0, 2, 1)
     return out
+
+
+@lru_cache(maxsize=8)
+def _steps(model: MarkovModel) -> Floats:
+    """The chain written out: (S, S)."""
+    return model.advance(np.eye(model.size))
 
 
 def _best_sampled(search: Search, node: Node) -> Split | None:
@@ -348,7 +370,7 @@ def _best_sampled(search: Search, node: Node) -> Split | None:
         else:  # symbols past the likely ones share one level: they are never distinguished here
             level, aims = np.minimum(_ranked(distribution), 4 * POPULAR), MANY_AIMS
         masses = np.bincount(level, distribution).astype(np.float64, copy=False)
-        found = cut(position, level, masses, node.mass, search.least, aims)
+        found = cut(np.array([position]), level[None], masses[None], node.mass, search.least, aims)
         if len(found.place):
             weight = found.shares(sample.codes[:, position])
             values = score(sample.both(weight), found.sides, node.mass, search.least)
