@@ -480,4 +480,4 @@ def _expected(rule: BlockRule, blocks: Blocks, made: Disclosed) -> Floats:
     beliefs, codes = posterior(rule, blocks, made), made.codes.copy()
     unsaid = codes == UNSAID
     codes[unsaid] = rule.distortion.best_guess(beliefs[unsaid])
-    return (beliefs * rule.distortion.between(np.arange(rule.model.n)[None, :], codes[:, None])).sum(1)
+    return (beliefs * rule.distortion.held(rule.model.n, np.arange(rule.model.n), codes[:, None])).sum(1)
