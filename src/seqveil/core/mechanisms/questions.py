@@ -210,36 +210,43 @@ def cut(positions: Ints, levels: Ints, masses: Floats, mass: float, least: float
     `masses` (K, L) are those of the levels; `aims` are the shares near which to cut (every place where None).
     """
     orders, width = masses.shape
-    rows, last = np.arange(orders)[:, None], levels.max(1)[:, None]
+    rows, last = np.arange(orders)[:, None], levels.max(1, keepdims=True)
     running, beyond = np.zeros((orders, width + 1)), np.zeros((orders, width + 2))
     np.cumsum(masses, axis=1, out=running[:, 1:])
     np.cumsum(masses[:, ::-1], axis=1, out=beyond[:, width - 1 :: -1])  # no difference: a small side keeps its digits
     count, enough = cells(mass, least), least * (1 - HAIR)
-    place = np.tile(np.arange(1, width), (orders, 1))
+    inner = np.arange(1, width)
     if aims is not None:
         near = np.searchsorted(running[0], aims * mass)
-        place = np.unique(np.clip(np.concatenate((near, near - 1)), 1, max(1, width - 1)))[None]
-    theta, tried = np.zeros(place.shape), place <= np.maximum(last, 1)
-    left, right = running[rows, place], beyond[rows, place]
-    valid = ((left >= enough) & (right >= enough) & tried).any(1)
-    if count <= SOFT or not valid.all():
-        where, half = np.where(tried, left * (count / mass), count // 2), np.full((orders, 1), count // 2)
-        whole = np.sort(np.concatenate((np.floor(where), np.ceil(where), half, count - half), axis=1), axis=1)
-        first = np.diff(whole, axis=1, prepend=0.0) > 0
-        target, soft = whole * (mass / count), np.empty(whole.shape, np.int64)
+        inner = np.unique(np.minimum(np.maximum(np.concatenate((near, near - 1)), 1), max(1, width - 1)))
+    hard, wide = inner.size, 3 * inner.size + 2
+    found, fits = np.zeros((4, orders, wide)), np.zeros((orders, wide), bool)  # place, theta, and masses of both sides
+    place, theta, left, right = found
+    place[:, :hard], left[:, :hard], right[:, :hard] = inner, running[:, inner], beyond[:, inner]
+    fits[:, :hard] = (left[:, :hard] >= enough) & (right[:, :hard] >= enough)
+    soft = (count <= SOFT) | ~fits.any(1)
+    if soft.any():
+        whole = np.full((orders, wide - hard), float(count // 2))
+        where = np.where(inner <= np.maximum(last, 1), left[:, :hard] * (count / mass), count // 2)
+        np.floor(where, out=whole[:, :hard])
+        np.ceil(where, out=whole[:, hard:-2])
+        whole[:, -1] = (count + 1) // 2
+        whole.sort(axis=1)
+        target, at = whole * (mass / count), np.empty(whole.shape, np.int64)
         for row in range(orders):
-            soft[row] = np.searchsorted(running[row], target[row], side="right")
-        soft = np.clip(soft - 1, 0, last)
-        held = masses[rows, soft]
-        inside = np.where(held > 0, (target - running[rows, soft]) / np.maximum(held, 1e-300), 0.0)
-        place, theta = np.hstack((place, soft)), np.hstack((theta, np.minimum(np.maximum(inside, 0.0), 1.0)))
-        also = first & (whole <= count - 1) & ~(valid[:, None] & (count > SOFT))
-        tried = np.hstack((tried, also))
-    theta = np.rint(theta * STEPS) / STEPS
-    inside = np.where(place < width, masses[rows, np.minimum(place, width - 1)], 0.0)
-    sides = np.stack((running[rows, place] + theta * inside, beyond[rows, place + 1] + (1.0 - theta) * inside), axis=2)
-    fits = tried & (sides >= enough).all(2)
-    return Cuts(positions, levels, fits.nonzero()[0], place[fits], theta[fits], sides[fits])
+            at[row] = running[row].searchsorted(target[row], side="right")
+        at = np.minimum(np.maximum(at - 1, 0), last)
+        held = masses[rows, at]
+        inside = np.where(held > 0, (target - running[rows, at]) / np.maximum(held, 1e-300), 0.0)
+        inside = np.rint(np.minimum(np.maximum(inside, 0.0), 1.0) * STEPS) / STEPS
+        place[:, hard:], theta[:, hard:] = at, inside
+        left[:, hard:] = running[rows, at] + inside * held
+        right[:, hard:] = beyond[rows, at + 1] + (1.0 - inside) * held
+        fits[:, hard:] = soft[:, None] & (whole >= 1) & (whole <= count - 1)
+        fits[:, hard + 1 :] &= whole[:, 1:] > whole[:, :-1]
+        fits[:, hard:] &= (left[:, hard:] >= enough) & (right[:, hard:] >= enough)
+    kept = found[:, fits]
+    return Cuts(positions, levels, fits.nonzero()[0], kept[0].astype(np.int64), kept[1], kept[2:].T)
 
 
 def score(costs: Floats, sides: Floats, mass: float, least: float, balance: float = BALANCE) -> Floats:
