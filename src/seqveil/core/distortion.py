@@ -88,7 +88,7 @@ class Distortion:
             return np.sqrt((gap**2).sum(-1))
         return gap**2 if self.name == "squared" else np.abs(gap)
 
-    def held(self, n: int, truth: ArrayLike, released: ArrayLike) -> Floats:
+    def held(self, n: int, truth: NDArray[np.int64], released: NDArray[np.int64]) -> Floats:
         """The same of n symbols, read from the matrix of all costs where that is held."""
         return self.matrix(n)[truth, released] if n <= WHOLE else self.between(truth, released)
 

@@ -456,24 +456,21 @@ def mean_costs(rule: BlockRule, schedules: list[Schedule], paths: int) -> Floats
 
     Means are rounded, so that no machine's order of summing decides between schedules that are alike.
     """
-    randomness, costs, begun = SeededRandomness(1), np.zeros(len(schedules)), {(): 0}
+    randomness, costs, begun = SeededRandomness(1), np.zeros(len(schedules)), list[Schedule]([()])
     states, account = filtering.start(rule.model, paths), Leakages.start(rule.model, paths)
-    everyone, levels = np.ones(paths, bool), np.full(paths, rule.level)
-    blocks = Blocks.start(rule, paths).begin(rule, everyone, levels, states, account)
+    blocks, levels = Blocks.start(rule, paths), np.full(paths, rule.level)
+    blocks = blocks.begin(rule, levels > 0, levels, states, account)
     for place in range(rule.length):
         thrown = randomness.draw(paths)  # each part of [0, 2**62) has one of them: means of so many vary much less
         spread = np.argsort(thrown, kind="stable") * (DENOMINATOR // paths) + thrown % (DENOMINATOR // paths)
-        parts = {schedule[: place + 1]: 0 for schedule in schedules}  # schedules that begin alike go together so far
-        blocks = blocks.take(
-            (paths * np.array([begun[part[:-1]] for part in parts])[:, None] + np.arange(paths)).ravel()
-        )
-        begun = {part: number for number, part in enumerate(parts)}
-        rows = len(begun) * paths
-        asked = Asked(np.zeros(rows, np.int64), np.tile(spread, len(begun)))
-        asks = np.repeat(np.array([part[-1] for part in begun], np.int64), paths)
-        made = release(rule, blocks, blocks.given, asked, np.zeros(rows, bool), asks)
+        before, begun = begun, list(dict.fromkeys(schedule[: place + 1] for schedule in schedules))
+        parents = np.array([before.index(part[:-1]) for part in begun])  # schedules that begin alike go together
+        blocks = blocks.take((paths * parents[:, None] + np.arange(paths)).ravel())
+        asked = Asked(np.zeros(parents.size * paths, np.int64), np.tile(spread, parents.size))
+        asks = np.repeat([part[-1] for part in begun], paths)
+        made = release(rule, blocks, blocks.given, asked, asked.truths > 0, asks)
         found = _expected(rule, blocks, made).reshape(-1, paths).mean(1)
-        costs += found[[begun[schedule[: place + 1]] for schedule in schedules]]
+        costs += found[[begun.index(schedule[: place + 1]) for schedule in schedules]]
         blocks, _ = follow(rule, blocks, made)
     return (costs / rule.length).round(9)
 

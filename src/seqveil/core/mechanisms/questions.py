@@ -209,8 +209,7 @@ def cut(positions: Ints, levels: Ints, masses: Floats, mass: float, least: float
 
     `masses` (K, L) are those of the levels; `aims` are the shares near which to cut (every place where None).
     """
-    orders, width = masses.shape
-    rows, last = np.arange(orders)[:, None], levels.max(1, keepdims=True)
+    rows, (orders, width), last = np.arange(len(masses))[:, None], masses.shape, levels.max(1, keepdims=True)
     running, beyond = np.zeros((orders, width + 1)), np.zeros((orders, width + 2))
     np.cumsum(masses, axis=1, out=running[:, 1:])
     np.cumsum(masses[:, ::-1], axis=1, out=beyond[:, width - 1 :: -1])  # no difference: a small side keeps its digits
@@ -219,34 +218,25 @@ def cut(positions: Ints, levels: Ints, masses: Floats, mass: float, least: float
     if aims is not None:
         near = np.searchsorted(running[0], aims * mass)
         inner = np.unique(np.minimum(np.maximum(np.concatenate((near, near - 1)), 1), max(1, width - 1)))
-    hard, wide = inner.size, 3 * inner.size + 2
-    found, fits = np.zeros((4, orders, wide)), np.zeros((orders, wide), bool)  # place, theta, and masses of both sides
-    place, theta, left, right = found
-    place[:, :hard], left[:, :hard], right[:, :hard] = inner, running[:, inner], beyond[:, inner]
-    fits[:, :hard] = (left[:, :hard] >= enough) & (right[:, :hard] >= enough)
-    soft = (count <= SOFT) | ~fits.any(1)
-    if soft.any():
-        whole = np.full((orders, wide - hard), float(count // 2))
-        where = np.where(inner <= np.maximum(last, 1), left[:, :hard] * (count / mass), count // 2)
-        np.floor(where, out=whole[:, :hard])
-        np.ceil(where, out=whole[:, hard:-2])
-        whole[:, -1] = (count + 1) // 2
-        whole.sort(axis=1)
-        target, at = whole * (mass / count), np.empty(whole.shape, np.int64)
-        for row in range(orders):
-            at[row] = running[row].searchsorted(target[row], side="right")
-        at = np.minimum(np.maximum(at - 1, 0), last)
-        held = masses[rows, at]
-        inside = np.where(held > 0, (target - running[rows, at]) / np.maximum(held, 1e-300), 0.0)
-        inside = np.rint(np.minimum(np.maximum(inside, 0.0), 1.0) * STEPS) / STEPS
-        place[:, hard:], theta[:, hard:] = at, inside
-        left[:, hard:] = running[rows, at] + inside * held
-        right[:, hard:] = beyond[rows, at + 1] + (1.0 - inside) * held
-        fits[:, hard:] = soft[:, None] & (whole >= 1) & (whole <= count - 1)
-        fits[:, hard + 1 :] &= whole[:, 1:] > whole[:, :-1]
-        fits[:, hard:] &= (left[:, hard:] >= enough) & (right[:, hard:] >= enough)
-    kept = found[:, fits]
-    return Cuts(positions, levels, fits.nonzero()[0], kept[0].astype(np.int64), kept[1], kept[2:].T)
+    left, right = running[:, inner], beyond[:, inner]
+    fits = (left >= enough) & (right >= enough)
+    where = np.where(inner <= np.maximum(last, 1), left * (count / mass), count // 2)
+    halves = np.tile([count // 2, (count + 1) // 2], (orders, 1))
+    whole = np.sort(np.concatenate((np.floor(where), np.ceil(where), halves), axis=1), axis=1)
+    target = whole * (mass / count)
+    at = np.stack([sums.searchsorted(aim, side="right") for sums, aim in zip(running, target, strict=True)]) - 1
+    at = np.minimum(np.maximum(at, 0), last)
+    held = masses[rows, at]
+    theta = np.where(held > 0, (target - running[rows, at]) / np.maximum(held, 1e-300), 0.0)
+    theta = np.rint(np.minimum(np.maximum(theta, 0.0), 1.0) * STEPS) / STEPS
+    low, high = running[rows, at] + theta * held, beyond[rows, at + 1] + (1.0 - theta) * held
+    soft = (whole >= 1) & (whole <= count - 1) & (low >= enough) & (high >= enough)
+    soft &= (count <= SOFT) | ~fits.any(1, keepdims=True)
+    soft[:, 1:] &= whole[:, 1:] > whole[:, :-1]
+    kept = np.hstack((fits, soft))
+    both = (np.tile(inner, (orders, 1)), at), (np.zeros(left.shape), theta), (left, low), (right, high)
+    place, theta, *sides = (np.hstack(each)[kept] for each in both)
+    return Cuts(positions, levels, kept.nonzero()[0], place, theta, np.stack(sides, axis=1))
 
 
 def score(costs: Floats, sides: Floats, mass: float, least: float, balance: float = BALANCE) -> Floats:
@@ -297,33 +287,29 @@ def _follow(search: Search, node: Node, split: Split, costs: Floats) -> float:
 
 def _weighed(search: Search, node: Node) -> tuple[Cuts, Floats, float]:
     """All cuts of a node, the exact cost of their two sides (C, 2), and the node's own."""
-    batch, distortion = node.batch, node.batch.distortion
-    length, n = batch.length, batch.model.n
-    if length == 1 and batch.model.size == n:
-        joint, distributions = None, node.symbol_distributions()
-    else:
-        joint = _joint(node)
-        distributions = np.stack([joint[t, t].sum(0) for t in range(length)])
+    batch, n, length = node.batch, node.batch.model.n, node.batch.length
+    joint = None if length == 1 and batch.model.size == n else _joint(node)
+    distributions = (
+        node.symbol_distributions() if joint is None else np.stack([joint[t, t].sum(0) for t in range(length)])
+    )
     orders = [(t, level) for t in range(length) for level in search.orders(distributions[t])]
     fresh = (1.0 - search.disclosed) * search.before
-    before = float(_least_cost(distortion, search.disclosed * distributions + node.mass * fresh))
+    before = float(_least_cost(batch.distortion, search.disclosed * distributions + node.mass * fresh))
     positions, levels = np.array([t for t, _ in orders], np.int64), np.array([level for _, level in orders])
-    places = np.arange(int(levels.max()) + 1)
-    if joint is None:  # E[f; symbol at each level, symbol at each position]: (K, L, w, n)
-        rows = np.where(levels[:, None, None] == places[:, None, None], distributions, 0.0)
+    shape = len(levels), int(levels.max()) + 1, length, n  # E[f; symbol at each level, symbol at each position]
+    if joint is None:
+        rows = np.where(levels[:, None, None] == np.arange(shape[1])[:, None, None], distributions, 0.0)
     else:
-        bins = (levels + places.size * np.arange(len(levels))[:, None])[..., None] * (length * n)
-        bins, values = bins + np.arange(length * n), joint[positions].transpose(0, 2, 1, 3)
-        rows = np.bincount(bins.ravel(), values.ravel(), levels.shape[0] * places.size * length * n)
-        rows = rows.reshape(-1, places.size, length, n)
+        bins = (levels + shape[1] * np.arange(len(levels))[:, None])[..., None] * (length * n) + np.arange(length * n)
+        values = joint[positions].transpose(0, 2, 1, 3)
+        rows = np.bincount(bins.ravel(), values.ravel(), math.prod(shape)).reshape(shape)
     masses = rows[np.arange(len(levels)), :, positions].sum(2)
     cuts = cut(positions, levels, masses, node.mass, search.least)
-    below = np.zeros((len(levels), places.size + 1, length, n))
-    np.cumsum(rows, axis=1, out=below[:, 1:])
+    below = np.concatenate((np.zeros_like(rows[:, :1]), np.cumsum(rows, axis=1)), axis=1)
     left = below[cuts.order, cuts.place] + cuts.theta[:, None, None] * rows[cuts.order, cuts.place]
     right, mass = np.maximum(distributions - left, 0.0), cuts.sides[:, 0, None, None]
     sides = (search.disclosed * left + mass * fresh, search.disclosed * right + (node.mass - mass) * fresh)
-    return cuts, np.stack([_least_cost(distortion, side) for side in sides], axis=1), before
+    return cuts, np.stack([_least_cost(batch.distortion, side) for side in sides], axis=1), before
 
 
 def _least_cost(distortion: Distortion, distributions: Floats) -> Floats:
@@ -336,7 +322,7 @@ def _least_cost(distortion: Distortion, distributions: Floats) -> Floats:
 def _joint(node: Node) -> Floats:
     """E[f; symbol_t = x, symbol_s = x'] for all pairs of positions: (w, w, n, n)."""
     model, length = node.batch.model, node.batch.length
-    steps, newest = _steps(model), np.eye(model.n)[model.newest]
+    steps, newest = model.advance(np.eye(model.size)), np.eye(model.n)[model.newest]
     out = np.empty((length, length, model.n, model.n))
     reach = np.empty((0, model.n, model.size))
     for later in range(length):
@@ -348,12 +334,6 @@ def _joint(node: Node) -> Floats:
         out[: later + 1, later] = pair
         out[later, : later + 1] = pair.transpose(0, 2, 1)
     return out
-
-
-@lru_cache(maxsize=8)
-def _steps(model: MarkovModel) -> Floats:
-    """The chain written out: (S, S)."""
-    return model.advance(np.eye(model.size))
 
 
 def _best_sampled(search: Search, node: Node) -> Split | None:

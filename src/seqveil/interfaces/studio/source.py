@@ -42,6 +42,7 @@ class StudioSource:
     start: Mapping[str, Any]  # the policy that the page proposes, as plain values
     steps: str  # the commands that fit, release, check and attack, with the policy that the page saves
     answers: Sequence[str | None] = field(default=(), repr=False)  # of the crowd to the model's trait, where known
+    _guessed: dict[bytes, Ints] = field(default_factory=dict, init=False, repr=False)  # `guesses`, by costs of errors
 
     @cached_property
     def labels(self) -> list[str]:
@@ -138,11 +139,6 @@ class StudioSource:
         if distortion.content not in self._guessed:
             self._guessed[distortion.content] = distortion.best_guess(self._unseen)
         return self._guessed[distortion.content][:events]
-
-    @cached_property
-    def _guessed(self) -> dict[bytes, Ints]:
-        """These guesses by the costs of errors, as far as they were asked for."""
-        return {}
 
     @cached_property
     def _unseen(self) -> Floats:
