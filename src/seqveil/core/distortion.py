@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FEW = 256  # symbols up to which all are tried as an estimate
 STEPS = 8  # of the search for a centre
 FAINT = 1e-3  # symbols that hold less than this share of a distribution are left out of its median
-TOGETHER_MOST = 1 << 19  # numbers of the distributions whose medians are searched at once
+READ = 1 << 19  # distances that are held for a few; and numbers of distributions whose medians are searched at once
 Floats = NDArray[np.float64]
 NAMES = ("hamming", "absolute", "squared", "euclidean", "metres")
 WHOLE = 2048  # symbols up to which all distances are held: 32 MB
@@ -89,8 +89,9 @@ class Distortion:
         return gap**2 if self.name == "squared" else np.abs(gap)
 
     def held(self, n: int, truth: NDArray[np.int64], released: NDArray[np.int64]) -> Floats:
-        """The same of n symbols, read from the matrix of all costs where that is held."""
-        return self.matrix(n)[truth, released] if n <= WHOLE else self.between(truth, released)
+        """The same of n symbols, read from the matrix of all costs where it is worth holding."""
+        worth = n * n <= max(READ, released.size) and n <= WHOLE
+        return self.matrix(n)[truth, released] if worth else self.between(truth, released)
 
     def matrix(self, n: int) -> Floats:
         """The n × n matrix of D."""
@@ -130,7 +131,7 @@ class Distortion:
             place = (cumulative < 0.5 * cumulative[..., -1:]).sum(-1)
             return order[np.minimum(place, order.size - 1)]
         if self.name in ("euclidean", "metres") and beliefs.shape[-1] > FEW and self._together:
-            flat, some = beliefs.reshape(-1, beliefs.shape[-1]), max(1, TOGETHER_MOST // beliefs.shape[-1])
+            flat, some = beliefs.reshape(-1, beliefs.shape[-1]), max(1, READ // beliefs.shape[-1])
             found = [_geometric_medians(self, flat[at : at + some]) for at in range(0, len(flat), some)]
             return np.concatenate([np.empty(0, np.int64), *found]).reshape(beliefs.shape[:-1])
         return self.expected(beliefs).argmin(-1)
@@ -139,12 +140,12 @@ class Distortion:
 def _geometric_medians(distortion: Distortion, distributions: Floats) -> NDArray[np.int64]:
     """The best of the few symbols nearest to each geometric median, by Weiszfeld's steps: of each row on its own."""
     assert distortion.points is not None
-    rows, kept = np.nonzero(distributions > FAINT * distributions.max(1, keepdims=True))
+    rows, kept = np.nonzero(distributions >= FAINT * distributions.max(1, keepdims=True))
     begins, everyone = np.searchsorted(rows, np.arange(len(distributions))), np.arange(len(distributions))
     places, weights = distortion.points[kept], distributions[rows, kept, None]
     pull = weights
     for _ in range(STEPS):
-        centre = np.add.reduceat(places * pull, begins) / np.add.reduceat(pull, begins)
+        centre = np.add.reduceat(places * pull, begins) / np.maximum(np.add.reduceat(pull, begins), 1e-300)
         pull = weights / np.maximum(np.sqrt(((places - centre[rows]) ** 2).sum(1, keepdims=True)), 1e-6)
     gaps, near = ((distortion.points - centre[:, None]) ** 2).sum(2), []
     for _ in range(4):

@@ -288,10 +288,8 @@ def _follow(search: Search, node: Node, split: Split, costs: Floats) -> float:
 def _weighed(search: Search, node: Node) -> tuple[Cuts, Floats, float]:
     """All cuts of a node, the exact cost of their two sides (C, 2), and the node's own."""
     batch, n, length = node.batch, node.batch.model.n, node.batch.length
-    joint = None if length == 1 and batch.model.size == n else _joint(node)
-    distributions = (
-        node.symbol_distributions() if joint is None else np.stack([joint[t, t].sum(0) for t in range(length)])
-    )
+    joint, each = _joint(node) if length > 1 or batch.model.size > n else None, np.arange(length)
+    distributions = node.symbol_distributions() if joint is None else joint[each, each].sum(1)
     orders = [(t, level) for t in range(length) for level in search.orders(distributions[t])]
     fresh = (1.0 - search.disclosed) * search.before
     before = float(_least_cost(batch.distortion, search.disclosed * distributions + node.mass * fresh))
