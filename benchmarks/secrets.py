@@ -20,7 +20,6 @@ from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Kernels, to_weights, usable
 from seqveil.core.mechanisms import Mechanism
-from seqveil.core.mechanisms.base import full_tables
 from seqveil.core.randomness import randomness
 from seqveil.core.secrets import SecretTrackers
 from seqveil.core.secrets.solving import released_as_asked
@@ -161,7 +160,10 @@ def utility_optimised(alphabet: Symbols, secret: secrets.Secret) -> Mechanism:
         each = 1.0 / (codes.size + grown - 1.0)
         table = np.where(named[None, :], each, 0.0) * np.ones((n, 1))
         table[np.arange(n), np.arange(n)] = np.where(named, grown * each, 1.0 - codes.size * each)
-        return full_tables(np.tile(to_weights(table), (len(beliefs), 1, 1)))
+        outputs, weights = (
+            np.tile(each, (len(beliefs), *(1,) * each.ndim)) for each in (np.arange(n), to_weights(table))
+        )
+        return Kernels(n, outputs, np.zeros_like(outputs), weights)
 
     return Mechanism(
         name="utility_optimised",

@@ -23,7 +23,6 @@ from seqveil.core.distortion import Distortion
 from seqveil.core.errors import InputError
 from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels, to_weights, usable
 from seqveil.core.mechanisms import Mechanism
-from seqveil.core.mechanisms.base import full_tables
 from seqveil.core.randomness import Randomness
 
 MOST = 2048  # symbols; a table has a row and a column for each
@@ -31,6 +30,13 @@ CELLS = MOST * MOST  # symbols × rounding cells
 BINS = 1024
 STEPS = 2000  # of expectation maximisation, at most
 BORDER = 0.61  # below this ε the hybrid mechanism is Duchi's alone
+
+
+def full_tables(weights: Ints) -> Kernels:
+    """Kernels that may release any symbol, by the weights (B, n, n) of all symbols for each true one."""
+    users, n, _ = weights.shape
+    outputs = np.broadcast_to(np.arange(n), (users, n))
+    return Kernels(n, outputs, np.zeros((users, n), np.int64), weights)
 
 
 def build(beliefs: Floats, epsilon: float, distortion: Distortion, theta: float = 1.0) -> Kernels:

@@ -81,7 +81,8 @@ def expected(mechanism, batch):
     rule, costs = mechanism.rule(batch), batch.distortion
     if isinstance(rule, Codebook):
         return float((rule.rows.mass[:, None] * rule.table * rule.rows.costs(rule.labels)).sum())
-    columns, released = np.arange(batch.model.n), [rule.released(leaf) for leaf in every_leaf(rule)]
+    columns, (share, rest), before = np.arange(batch.model.n), rule.shares, rule.search.before
+    released = [share * leaf.symbol_distributions() + rest * leaf.chance * before for leaf in every_leaf(rule)]
     return float(sum((one * costs.between(columns, costs.best_guess(one)[:, None])).sum() for one in released))
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 FEW = 256  # symbols up to which all are tried as an estimate
 STEPS = 8  # of the search for a centre
 FAINT = 1e-3  # symbols that hold less than this share of a distribution are left out of its median
+READ = 1 << 19  # distances that are held for a few; and numbers of distributions whose medians are searched at once
 Floats = NDArray[np.float64]
 NAMES = ("hamming", "absolute", "squared", "euclidean", "metres")
 WHOLE = 2048  # symbols up to which all distances are held: 32 MB
@@ -87,6 +88,11 @@ class Distortion:
             return np.sqrt((gap**2).sum(-1))
         return gap**2 if self.name == "squared" else np.abs(gap)
 
+    def held(self, n: int, truth: NDArray[np.int64], released: NDArray[np.int64]) -> Floats:
+        """The same of n symbols, read from the matrix of all costs where it is worth holding."""
+        worth = n * n <= max(READ, released.size) and n <= WHOLE
+        return self.matrix(n)[truth, released] if worth else self.between(truth, released)
+
     def matrix(self, n: int) -> Floats:
         """The n × n matrix of D."""
         return _matrix(self, n) if n <= WHOLE else self.between(np.arange(n)[:, None], np.arange(n)[None, :])
@@ -125,24 +131,29 @@ class Distortion:
             place = (cumulative < 0.5 * cumulative[..., -1:]).sum(-1)
             return order[np.minimum(place, order.size - 1)]
         if self.name in ("euclidean", "metres") and beliefs.shape[-1] > FEW and self._together:
-            flat = beliefs.reshape(-1, beliefs.shape[-1])
-            found = np.array([_geometric_median(self, distribution) for distribution in flat], np.int64)
-            return found.reshape(beliefs.shape[:-1])
+            flat, some = beliefs.reshape(-1, beliefs.shape[-1]), max(1, READ // beliefs.shape[-1])
+            found = [_geometric_medians(self, flat[at : at + some]) for at in range(0, len(flat), some)]
+            return np.concatenate([np.empty(0, np.int64), *found]).reshape(beliefs.shape[:-1])
         return self.expected(beliefs).argmin(-1)
 
 
-def _geometric_median(distortion: Distortion, distribution: Floats) -> int:
-    """The best of the few symbols nearest to the geometric median, by Weiszfeld's steps; one distribution at a time."""
+def _geometric_medians(distortion: Distortion, distributions: Floats) -> NDArray[np.int64]:
+    """The best of the few symbols nearest to each geometric median, by Weiszfeld's steps: of each row on its own."""
     assert distortion.points is not None
-    kept = np.flatnonzero(distribution > FAINT * distribution.max())
-    places, weights = distortion.points[kept], distribution[kept, None]
+    rows, kept = np.nonzero(distributions >= FAINT * distributions.max(1, keepdims=True))
+    begins, everyone = np.searchsorted(rows, np.arange(len(distributions))), np.arange(len(distributions))
+    places, weights = distortion.points[kept], distributions[rows, kept, None]
     pull = weights
     for _ in range(STEPS):
-        centre = (places * pull).sum(0) / pull.sum()
-        pull = weights / np.maximum(np.sqrt(((places - centre) ** 2).sum(1, keepdims=True)), 1e-6)
-    near = np.argsort(((distortion.points - centre) ** 2).sum(1), kind="stable")[:4]
-    tried = np.append(near, kept[weights.argmax()])
-    return int(tried[(weights * distortion.between(kept[:, None], tried)).sum(0).argmin()])
+        centre = np.add.reduceat(places * pull, begins) / np.maximum(np.add.reduceat(pull, begins), 1e-300)
+        pull = weights / np.maximum(np.sqrt(((places - centre[rows]) ** 2).sum(1, keepdims=True)), 1e-6)
+    gaps, near = ((distortion.points - centre[:, None]) ** 2).sum(2), []
+    for _ in range(4):
+        near.append(gaps.argmin(1))
+        gaps[everyone, near[-1]] = np.inf
+    tried = np.stack([*near, distributions.argmax(1)])
+    costs = weights[:, 0] * distortion.held(len(distributions[0]), kept, tried[:, rows])
+    return tried[np.add.reduceat(costs, begins, axis=1).argmin(0), everyone]
 
 
 @lru_cache(maxsize=2)

@@ -288,13 +288,6 @@ def truth_or_draw(disclosed: Ints, base: Ints) -> Kernels:
     return Kernels(n, outputs, base, extra, outputs[:, :, None])
 
 
-def full_tables(weights: Ints) -> Kernels:
-    """Kernels that may release any symbol, by the weights (B, n, n) of all symbols for each true one."""
-    users, n, _ = weights.shape
-    outputs = np.broadcast_to(np.arange(n), (users, n))
-    return Kernels(n, outputs, np.zeros((users, n), np.int64), weights)
-
-
 def check_epsilon(epsilon: float, largest: float = LARGEST) -> float:
     """ε as a float, or one clear line."""
     number = isinstance(epsilon, (int, float, np.integer, np.floating)) and not isinstance(epsilon, bool)

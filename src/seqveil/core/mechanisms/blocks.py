@@ -122,8 +122,12 @@ class BlockRule:
     def numbers(self, levels: Floats) -> Floats:
         """fake, κ, e^L and e^-L of each block: (B, 4)."""
         known = levels[:1] if (levels == levels[:1]).all() else levels
-        each = (level_numbers(level, self.model.size, self.length)[1] for level in known.tolist())
-        return np.broadcast_to(np.concatenate([np.zeros((0, 4)), *each]), (levels.size, 4))
+        each = [level_numbers(level, self.model.size, self.length)[1] for level in known.tolist()]
+        return (
+            each[0]
+            if levels.size == 1
+            else np.broadcast_to(np.concatenate([np.zeros((0, 4)), *each]), (levels.size, 4))
+        )
 
     def bits(self, levels: Floats, thrown: Ints) -> Mask:
         """Whether the hidden bit of each block is real, by one draw each."""
@@ -452,16 +456,21 @@ def mean_costs(rule: BlockRule, schedules: list[Schedule], paths: int) -> Floats
 
     Means are rounded, so that no machine's order of summing decides between schedules that are alike.
     """
-    asks, randomness, rows = np.array(schedules, np.int64), SeededRandomness(1), len(schedules) * paths
-    states, account = filtering.start(rule.model, rows), Leakages.start(rule.model, rows)
-    levels, fake, costs = np.full(rows, rule.level), np.zeros(rows, bool), np.zeros(len(schedules))
-    blocks = Blocks.start(rule, rows).begin(rule, ~fake, levels, states, account)
+    randomness, costs, begun = SeededRandomness(1), np.zeros(len(schedules)), list[Schedule]([()])
+    states, account = filtering.start(rule.model, paths), Leakages.start(rule.model, paths)
+    blocks, levels = Blocks.start(rule, paths), np.full(paths, rule.level)
+    blocks = blocks.begin(rule, levels > 0, levels, states, account)
     for place in range(rule.length):
         thrown = randomness.draw(paths)  # each part of [0, 2**62) has one of them: means of so many vary much less
         spread = np.argsort(thrown, kind="stable") * (DENOMINATOR // paths) + thrown % (DENOMINATOR // paths)
-        asked = Asked(np.zeros(rows, np.int64), np.tile(spread, len(schedules)))
-        made = release(rule, blocks, blocks.given, asked, fake, np.repeat(asks[:, place], paths))
-        costs += _expected(rule, blocks, made).reshape(-1, paths).mean(1)
+        before, begun = begun, list(dict.fromkeys(schedule[: place + 1] for schedule in schedules))
+        parents = np.array([before.index(part[:-1]) for part in begun])  # schedules that begin alike go together
+        blocks = blocks.take((paths * parents[:, None] + np.arange(paths)).ravel())
+        asked = Asked(np.zeros(parents.size * paths, np.int64), np.tile(spread, parents.size))
+        asks = np.repeat([part[-1] for part in begun], paths)
+        made = release(rule, blocks, blocks.given, asked, asked.truths > 0, asks)
+        found = _expected(rule, blocks, made).reshape(-1, paths).mean(1)
+        costs += found[[begun.index(schedule[: place + 1]) for schedule in schedules]]
         blocks, _ = follow(rule, blocks, made)
     return (costs / rule.length).round(9)
 
@@ -480,4 +489,4 @@ def _expected(rule: BlockRule, blocks: Blocks, made: Disclosed) -> Floats:
     beliefs, codes = posterior(rule, blocks, made), made.codes.copy()
     unsaid = codes == UNSAID
     codes[unsaid] = rule.distortion.best_guess(beliefs[unsaid])
-    return (beliefs * rule.distortion.between(np.arange(rule.model.n)[None, :], codes[:, None])).sum(1)
+    return (beliefs * rule.distortion.held(rule.model.n, np.arange(rule.model.n), codes[:, None])).sum(1)

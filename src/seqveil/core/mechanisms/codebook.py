@@ -139,7 +139,8 @@ def support(batch: Batch, at_most: int) -> Support:
     last, given_first = first, np.ones(len(first))
     symbols, place = np.unique(model.newest[first][:, None], axis=0, return_inverse=True)
     place = place.reshape(-1)
-    _check_size(len(symbols), len(first), at_most, batch)
+    ways = model.n if model.full_support and batch.length > 1 else 1  # anything can come next
+    _check_size(ways * len(symbols), len(first), at_most, batch)
     for _ in range(batch.length - 1):
         parent, state, chance = _next_states(model, last, at_most, batch)
         first, last, given_first = first[parent], state, given_first[parent] * chance

@@ -179,54 +179,64 @@ def _spread_out(table: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Cuts:
-    """Cuts of one position of a node by one order of its symbols."""
+    """Cuts of positions of a node, each by an order of its symbols."""
 
-    position: int
-    level: Ints  # (n,)
+    positions: Ints  # (K,) of each order
+    levels: Ints  # (K, n)
+    order: Ints  # (C,) by which each cut is
     place: Ints  # (C,) level at the cut
     theta: Floats  # (C,) share of that level that goes left
     sides: Floats  # (C, 2) masses of both sides
 
     def shares(self, codes: Ints) -> Floats:
         """(C, k) probability of each of k symbols to go left, as a whole number over `SCALE`."""
-        level, place, theta = self.level[codes][None], self.place[:, None], np.round(self.theta * SCALE) / SCALE
+        level, place = self.levels[:, codes][self.order], self.place[:, None]
+        theta = np.round(self.theta * SCALE) / SCALE
         return np.where(level < place, 1.0, np.where(level == place, theta[:, None], 0.0))
 
     def split(self, node: Node, index: int) -> Split:
         """One of the cuts as a question of the tree, with the integer weights it is asked with."""
         place, theta = self.place[index], round(float(self.theta[index]) * STEPS) * (DENOMINATOR // STEPS)
-        left = np.where(self.level < place, DENOMINATOR, np.where(self.level == place, theta, 0))
-        distribution, share = node.symbol_distribution(self.position), left / ONE
+        level, position = self.levels[self.order[index]], int(self.positions[self.order[index]])
+        left = np.where(level < place, DENOMINATOR, np.where(level == place, theta, 0))
+        distribution, share = node.symbol_distribution(position), left / ONE
         mass, rest = float((distribution * share).sum()), float((distribution * (1.0 - share)).sum())
-        return Split(self.position, left, mass, rest)
+        return Split(position, left, mass, rest)
 
 
-def cut(position: int, level: Ints, masses: Floats, mass: float, least: float, aims: Floats | None = None) -> Cuts:
+def cut(positions: Ints, levels: Ints, masses: Floats, mass: float, least: float, aims: Floats | None = None) -> Cuts:
     """Cuts that leave a cell on both sides: between levels, and inside one where a whole number of cells fits.
 
-    `masses` are those of the levels; `aims` are the shares near which to cut (every place where None).
+    `masses` (K, L) are those of the levels; `aims` are the shares near which to cut (every place where None).
     """
-    running = np.concatenate(([0.0], np.cumsum(masses)))
-    beyond = np.concatenate((np.cumsum(masses[::-1])[::-1], [0.0, 0.0]))  # no difference: a small side keeps its digits
+    rows, (orders, width), last = np.arange(len(masses))[:, None], masses.shape, levels.max(1, keepdims=True)
+    running, beyond = np.zeros((orders, width + 1)), np.zeros((orders, width + 2))
+    np.cumsum(masses, axis=1, out=running[:, 1:])
+    np.cumsum(masses[:, ::-1], axis=1, out=beyond[:, width - 1 :: -1])  # no difference: a small side keeps its digits
     count, enough = cells(mass, least), least * (1 - HAIR)
-    inner = np.arange(1, len(masses))
+    inner = np.arange(1, width)
     if aims is not None:
-        near = np.searchsorted(running, aims * mass)
-        inner = np.unique(np.clip(np.concatenate((near, near - 1)), 1, max(1, len(masses) - 1)))
-    place, theta = inner, np.zeros(len(inner))
-    valid = (running[inner] >= enough) & (beyond[inner] >= enough)
-    if count <= SOFT or not valid.any():
-        where = running[inner] * (count / mass)
-        whole = np.unique(np.concatenate((np.floor(where), np.ceil(where), [count // 2, (count + 1) // 2])))
-        target = whole[(whole >= 1) & (whole <= count - 1)] * (mass / count)
-        soft = np.clip(np.searchsorted(running, target, side="right") - 1, 0, len(masses) - 1)
-        inside = np.where(masses[soft] > 0, (target - running[soft]) / np.maximum(masses[soft], 1e-300), 0.0)
-        place, theta = np.concatenate((place, soft)), np.concatenate((theta, np.clip(inside, 0.0, 1.0)))
-    theta = np.rint(theta * STEPS) / STEPS
-    inside = np.where(place < len(masses), masses[np.minimum(place, len(masses) - 1)], 0.0)
-    sides = np.stack((running[place] + theta * inside, beyond[place + 1] + (1.0 - theta) * inside), axis=1)
-    fits = (sides >= enough).all(1)
-    return Cuts(position, level, place[fits], theta[fits], sides[fits])
+        near = np.searchsorted(running[0], aims * mass)
+        inner = np.unique(np.minimum(np.maximum(np.concatenate((near, near - 1)), 1), max(1, width - 1)))
+    left, right = running[:, inner], beyond[:, inner]
+    fits = (left >= enough) & (right >= enough)
+    where = np.where(inner <= np.maximum(last, 1), left * (count / mass), count // 2)
+    halves = np.tile([count // 2, (count + 1) // 2], (orders, 1))
+    whole = np.sort(np.concatenate((np.floor(where), np.ceil(where), halves), axis=1), axis=1)
+    target = whole * (mass / count)
+    at = np.stack([sums.searchsorted(aim, side="right") for sums, aim in zip(running, target, strict=True)]) - 1
+    at = np.minimum(np.maximum(at, 0), last)
+    held = masses[rows, at]
+    theta = np.where(held > 0, (target - running[rows, at]) / np.maximum(held, 1e-300), 0.0)
+    theta = np.rint(np.minimum(np.maximum(theta, 0.0), 1.0) * STEPS) / STEPS
+    low, high = running[rows, at] + theta * held, beyond[rows, at + 1] + (1.0 - theta) * held
+    soft = (whole >= 1) & (whole <= count - 1) & (low >= enough) & (high >= enough)
+    soft &= (count <= SOFT) | ~fits.any(1, keepdims=True)
+    soft[:, 1:] &= whole[:, 1:] > whole[:, :-1]
+    kept = np.hstack((fits, soft))
+    both = (np.tile(inner, (orders, 1)), at), (np.zeros(left.shape), theta), (left, low), (right, high)
+    place, theta, *sides = (np.hstack(each)[kept] for each in both)
+    return Cuts(positions, levels, kept.nonzero()[0], place, theta, np.stack(sides, axis=1))
 
 
 def score(costs: Floats, sides: Floats, mass: float, least: float, balance: float = BALANCE) -> Floats:
@@ -243,20 +253,19 @@ def best(search: Search, node: Node) -> Split | None:
     if search.pairs > EXACT:
         return _best_sampled(search, node)
     cuts, costs, before = _weighed(search, node)
-    if not cuts:
+    if not len(costs):
         return None
-    options = [(found, index) for found in cuts for index in range(len(found.place))]
     count = cells(node.mass, search.least)
     disclosed = costs.sum(1) < before * (1 - 1e-9)
     if count > SOFT and not disclosed.any():
         return None
     balance = LOOSE if search.pairs > AHEAD else 0.0
-    scores = score(costs, np.concatenate([c.sides for c in cuts]), node.mass, search.least, balance)
+    scores = score(costs, cuts.sides, node.mass, search.least, balance)
     if count > SOFT:  # a soft cut that tells nothing is balanced, and would only halve what must be distinguished later
         scores = np.where(disclosed, scores, np.inf)
     ahead = search.pairs <= AHEAD and count > 2
     order = np.argsort(scores, kind="stable")[: TRIED if ahead else 1].tolist()
-    tried = [options[k][0].split(node, options[k][1]) for k in order]
+    tried = [cuts.split(node, k) for k in order]
     if not ahead:
         return tried[0] if disclosed[order[0]] or count > 2 else None
     values = [_follow(search, node, split, costs[k]) for split, k in zip(tried, order, strict=True)]
@@ -270,35 +279,33 @@ def _follow(search: Search, node: Node, split: Split, costs: Floats) -> float:
         child, cost = node.child(split, side), float(costs[side])
         if cells(child.mass, search.least) >= 2:
             cuts, further, _ = _weighed(search, child)
-            if cuts:
-                sides = np.concatenate([c.sides for c in cuts])
-                cost = min(cost, float(score(further, sides, child.mass, search.least, 0.0).min()))
+            if len(further):
+                cost = min(cost, float(score(further, cuts.sides, child.mass, search.least, 0.0).min()))
         total += cost
     return round(total, ROUND)
 
 
-def _weighed(search: Search, node: Node) -> tuple[list[Cuts], Floats, float]:
+def _weighed(search: Search, node: Node) -> tuple[Cuts, Floats, float]:
     """All cuts of a node, the exact cost of their two sides (C, 2), and the node's own."""
-    batch, joint = node.batch, _joint(node)
-    length = batch.length
-    distributions = np.stack([joint[t, t].sum(0) for t in range(length)])
-    cuts, lefts = [], []
-    for position in range(length):
-        for level in search.orders(distributions[position]):
-            rows = np.zeros((int(level.max()) + 1, length, batch.model.n))
-            np.add.at(rows, level, joint[position].transpose(1, 0, 2))
-            found = cut(position, level, rows[:, position].sum(1), node.mass, search.least)
-            if len(found.place):
-                below = np.concatenate((np.zeros_like(rows[:1]), np.cumsum(rows, axis=0)))
-                at = rows[np.minimum(found.place, len(rows) - 1)]
-                lefts.append(below[found.place] + found.theta[:, None, None] * at)
-                cuts.append(found)
+    batch, n, length = node.batch, node.batch.model.n, node.batch.length
+    joint, each = _joint(node) if length > 1 or batch.model.size > n else None, np.arange(length)
+    distributions = node.symbol_distributions() if joint is None else joint[each, each].sum(1)
+    orders = [(t, level) for t in range(length) for level in search.orders(distributions[t])]
     fresh = (1.0 - search.disclosed) * search.before
     before = float(_least_cost(batch.distortion, search.disclosed * distributions + node.mass * fresh))
-    if not cuts:
-        return [], np.zeros((0, 2)), before
-    left, mass = np.concatenate(lefts), np.concatenate([c.sides[:, 0] for c in cuts])[:, None, None]
-    right = np.maximum(distributions - left, 0.0)
+    positions, levels = np.array([t for t, _ in orders], np.int64), np.array([level for _, level in orders])
+    shape = len(levels), int(levels.max()) + 1, length, n  # E[f; symbol at each level, symbol at each position]
+    if joint is None:
+        rows = np.where(levels[:, None, None] == np.arange(shape[1])[:, None, None], distributions, 0.0)
+    else:
+        bins = (levels + shape[1] * np.arange(len(levels))[:, None])[..., None] * (length * n) + np.arange(length * n)
+        values = joint[positions].transpose(0, 2, 1, 3)
+        rows = np.bincount(bins.ravel(), values.ravel(), math.prod(shape)).reshape(shape)
+    masses = rows[np.arange(len(levels)), :, positions].sum(2)
+    cuts = cut(positions, levels, masses, node.mass, search.least)
+    below = np.concatenate((np.zeros_like(rows[:, :1]), np.cumsum(rows, axis=1)), axis=1)
+    left = below[cuts.order, cuts.place] + cuts.theta[:, None, None] * rows[cuts.order, cuts.place]
+    right, mass = np.maximum(distributions - left, 0.0), cuts.sides[:, 0, None, None]
     sides = (search.disclosed * left + mass * fresh, search.disclosed * right + (node.mass - mass) * fresh)
     return cuts, np.stack([_least_cost(batch.distortion, side) for side in sides], axis=1), before
 
@@ -348,7 +355,7 @@ def _best_sampled(search: Search, node: Node) -> Split | None:
         else:  # symbols past the likely ones share one level: they are never distinguished here
             level, aims = np.minimum(_ranked(distribution), 4 * POPULAR), MANY_AIMS
         masses = np.bincount(level, distribution).astype(np.float64, copy=False)
-        found = cut(position, level, masses, node.mass, search.least, aims)
+        found = cut(np.array([position]), level[None], masses[None], node.mass, search.least, aims)
         if len(found.place):
             weight = found.shares(sample.codes[:, position])
             values = score(sample.both(weight), found.sides, node.mass, search.least)

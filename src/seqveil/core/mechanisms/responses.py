@@ -120,20 +120,15 @@ def _labels(beliefs: Floats, order: Ints, cells: Ints, distortion: Distortion) -
     """The symbol each cell is released as: one that starts in it, so that no two cells share a label."""
     users, n = beliefs.shape
     count = int(cells.max()) + 1
-    outputs = np.zeros((users, count), np.int64)
     if distortion.is_hamming:
         # places are in order of likelihood: the first that starts in a cell is its likeliest symbol
         first = np.full((users, count), n - 1)
         np.minimum.at(first, (np.arange(users)[:, None], cells[:, :, 0]), np.arange(n))
         return np.take_along_axis(order, first, axis=1)
-    for user in range(users):
-        for cell in np.unique(cells[user, :, 0]):
-            starts = np.flatnonzero(cells[user, :, 0] == cell)
-            members = order[user, starts]
-            weights = np.zeros(n)
-            weights[members] = beliefs[user, members]
-            outputs[user, cell] = members[distortion.expected(weights)[members].argmin()]
-    return outputs
+    begins = cells[:, None, :, 0] == np.arange(count)[:, None]
+    weights = np.where(np.take_along_axis(begins, order.argsort(1)[:, None], axis=2), beliefs[:, None], 0.0)
+    costs = np.take_along_axis(distortion.expected(weights), order[:, None], axis=2)
+    return np.take_along_axis(order, np.where(begins, costs, np.inf).argmin(2), axis=1)
 
 
 def apart(beliefs: Floats, epsilon: float, distortion: Distortion) -> NoReturn:

@@ -184,15 +184,11 @@ class Tree:
             low, high = ((fresh + disclosed * value) / marginal for value in inside)
             least, most = float(outward(np.log(low), terms, -1)), float(outward(np.log(high), terms, +1))
         posterior /= posterior.sum()
-        codes, box = batch.distortion.best_guess(self.released(leaf)), leaf.box
-        sent = TreeRelease(batch, leaf.path, codes, posterior, least, most, disclosed, fresh, marginal, box)
+        joint = disclosed * leaf.symbol_distributions() + fresh * self.search.before  # of the release and each symbol
+        codes = batch.distortion.best_guess(joint)
+        sent = TreeRelease(batch, leaf.path, codes, posterior, least, most, disclosed, fresh, marginal, leaf.box)
         self.releases[leaf.path] = sent
         return sent
-
-    def released(self, leaf: Node) -> Floats:
-        """Pr(y, symbol) at every position, for the release y that the leaf stands for: (w, n)."""
-        disclosed, rest = self.shares
-        return disclosed * leaf.symbol_distributions() + rest * leaf.chance * self.search.before
 
 
 @rules_kept

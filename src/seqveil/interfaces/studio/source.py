@@ -42,6 +42,7 @@ class StudioSource:
     start: Mapping[str, Any]  # the policy that the page proposes, as plain values
     steps: str  # the commands that fit, release, check and attack, with the policy that the page saves
     answers: Sequence[str | None] = field(default=(), repr=False)  # of the crowd to the model's trait, where known
+    _guessed: dict[bytes, Ints] = field(default_factory=dict, init=False, repr=False)  # `guesses`, by costs of errors
 
     @cached_property
     def labels(self) -> list[str]:
@@ -135,7 +136,9 @@ class StudioSource:
 
     def guesses(self, distortion: Distortion, events: int) -> Ints:
         """The best guess for each event of a stream from the model alone: the same whatever is promised."""
-        return distortion.best_guess(self._unseen[:events])
+        if distortion.content not in self._guessed:
+            self._guessed[distortion.content] = distortion.best_guess(self._unseen)
+        return self._guessed[distortion.content][:events]
 
     @cached_property
     def _unseen(self) -> Floats:
