@@ -39,8 +39,7 @@ def compose(epsilon: float, releases: int, delta: float = 1e-6) -> Composition:
 
     - basic: Σε_k = Tε, with certainty (the paper's Theorem 1);
     - paper: Tε(e^ε-1) + ε√(2T ln(2/δ)) (its Theorem 2);
-    - walk: by the worst case of all sound mechanisms, a walk of steps ±ε. Exact for multiples of ε on either side, but
-      the sides are added (a union bound) and totals in between are interpolated, so it is an upper bound.
+    - walk: an upper bound by the worst mechanism, a walk of ±ε: each side is exact at multiples of ε; both are added.
 
     >>> total = compose(0.1, 1000, 1e-6)
     >>> round(total.basic, 3), round(total.paper, 3), round(total.walk, 3)
