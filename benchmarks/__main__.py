@@ -8,6 +8,8 @@ import json
 import math
 import os
 import platform
+import sys
+import traceback
 from pathlib import Path
 
 import seqveil
@@ -75,28 +77,35 @@ def main() -> None:
     parser.add_argument("--out", default="out/bench.json")
     chosen = parser.parse_args()
     try:
-        measure(chosen.names, None if chosen.data is None else Path(chosen.data), Path(chosen.out))
+        failed = measure(chosen.names, None if chosen.data is None else Path(chosen.data), Path(chosen.out))
     except seqveil.SeqveilError as error:
         parser.error(str(error))
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
 
 
-def measure(names: list[str], data: Path | None, out: Path) -> dict[str, object]:
-    """Run the benchmarks named, all by default, and keep their figures."""
+def measure(names: list[str], data: Path | None, out: Path) -> list[str]:
+    """Run the benchmarks named, all by default, and keep their figures after each; returns those that failed."""
     if unknown := set(names) - set(NAMES):
         raise InputError(f"no benchmark called {', '.join(sorted(unknown))}; choose from {', '.join(NAMES)}")
     if data is None and "SEQVEIL_DATA" in os.environ:
         data = Path(os.environ["SEQVEIL_DATA"])
+    before = json.loads(out.read_text()) if out.exists() else {}
+    out.parent.mkdir(parents=True, exist_ok=True)
     results: dict[str, object] = {"seqveil": seqveil.__version__, "python": platform.python_version()}
     results["machine"] = platform.machine()
+    failed = []
     for name in names or NAMES:
         print(f"\n== {name}", flush=True)
-        results[name] = importlib.import_module(f"benchmarks.{name}").run(data)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    if out.exists():
-        show_changes(json.loads(out.read_text()), results)
-    out.write_text(json.dumps(results, indent=1))
+        try:
+            results[name] = importlib.import_module(f"benchmarks.{name}").run(data)
+        except Exception:  # the others are measured all the same
+            traceback.print_exc()
+            failed.append(name)
+        out.write_text(json.dumps(results, indent=1))
+    show_changes(before, results)
     print(f"\nfigures written to {out}")
-    return results
+    return failed
 
 
 if __name__ == "__main__":

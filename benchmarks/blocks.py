@@ -33,8 +33,8 @@ PULSES = (1, 2, 4, 5, 7, 10, 20)
 RANDOM = 5_000
 SIDE, FRAMES, SAMPLES, STREAMS, PER_SECOND = 50, 25, 100, 16, 10.0
 CHAINS = {
-    "S": (MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), 1.10),
-    "A": (MarkovModel([0.8, 0.2], [[0.9, 0.1], [0.4, 0.6]]), 1.15),
+    "stays with .9": (MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]]), 1.10),
+    "uneven": (MarkovModel([0.8, 0.2], [[0.9, 0.1], [0.4, 0.6]]), 1.15),
 }
 Row = dict[str, Any]
 

@@ -80,7 +80,8 @@ def coarse(context: Context) -> tuple[float, ...]:
 
 def claims(numbers: dict[str, Any]) -> list[dict[str, Any]]:
     a, b = (numbers["cases"][case]["lines"] for case in "ab")
-    found = [_sandwich(a, "a: independent data"), _sandwich(b, "b: a chain that stays with .9"), _outperforms(b)]
+    found = [_sandwich(a, "a: independent data"), _sandwich(b, "b: a chain that stays with .9")]
+    found += [_outperforms(b, "ε", " (as printed)"), _outperforms(b, "2ε", " (as the sentence before it implies)")]
     found += [_beats(a, b), _grows(a, b), _gains(a, b)]
     return [*found, _topl(a, b)]
 
@@ -110,15 +111,15 @@ def _sandwich(lines: Lines, case: str) -> dict[str, Any]:
     )
 
 
-def _outperforms(lines: Lines) -> dict[str, Any]:
+def _outperforms(lines: Lines, level: str, read_as: str) -> dict[str, Any]:
     def share(name: str, way: str) -> list[str]:
-        return [e for e, v in lines[name].items() if v[way] < lines["RR at 2ε"][e][way] - SLACK]
+        return [e for e, v in lines[name].items() if v[way] < lines[f"RR at {level}"][e][way] - SLACK]
 
     every = len(lines["optimal"])
     holds = {name: len(share(name, "released")) == every for name in ("crr", "optimal")}
     leak = {e: v["leakage"] for e, v in lines["crr"].items()}
     return judge(
-        "with strong dependence instantaneous release outperforms even 2ε-RR-LDP (the paper prints ε)",
+        f"with strong dependence instantaneous release outperforms even {level}-RR-LDP{read_as}",
         holds["crr"],
         holds["optimal"],
         f"the sound optimum does so at ε = {', '.join(share('optimal', 'released')) or 'none'} as released, and at ε = "

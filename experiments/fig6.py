@@ -167,7 +167,7 @@ def _larger(real: dict[str, Lines]) -> dict[str, Any]:
                 holds &= large["released"] <= small["released"] + small["released_ci"] + large["released_ci"]
     return judge(
         "larger batches err less",
-        False,
+        None,
         bool(holds),
         "within the 95 % intervals, ε a click throughout: one by one the exact optimum, batches by the tree; "
         "Algorithm 2 would need n^w batches and stops at 300, so it runs on neither set",

@@ -53,7 +53,7 @@ def claim(numbers: dict[str, Any]) -> dict[str, Any]:
     budget = PER_SECOND * len(numbers["traces"]["raw"][0]) / gaze.FRAMES
     return judge(
         "the batched trace can still be recognised, the instantaneous one less, randomised response is noise",
-        batch < error["instantaneous, published"] < response,
+        None,
         bool(batch < single < response),
         f"mean distance in cells from the raw trace; the published instantaneous release leaks {leak:.0f} in all where "
         f"{budget:g} was promised; Algorithm 2 cannot be run on so many batches, so the batched trace is our tree's",

@@ -123,7 +123,7 @@ def _batched(orders: dict[str, Lines]) -> dict[str, Any]:
     typical = math.exp(sum(map(math.log, every)) / len(every))
     return judge(
         "batched release errs far less than instantaneous release",
-        False,
+        None,
         not worse and typical > 1.5,
         f"{typical:.1f} times less in geometric mean, by the tree of soft cells; Algorithm 2 would have to visit up to "
         "(side²)^w batches and cannot be run here",
@@ -147,7 +147,7 @@ def _larger(orders: dict[str, Lines]) -> dict[str, Any]:
             holds &= all(b <= a + sa + sb for a, b, sa, sb in zip(row, row[1:], slack, slack[1:], strict=False))
     return judge(
         "the gap grows with the batch size",
-        False,
+        None,
         holds,
         "more symbols share one budget; within the 95 % intervals",
         rows,

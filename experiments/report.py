@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import EXPERIMENTS, module
-from experiments.claims import FAILS, HOLDS, OPEN, UNSOUND
+from experiments.claims import FAILS, HOLDS, OPEN, SOUND, UNSOUND
 from experiments.context import read, write
 from seqveil.core.errors import needs_extra
 
@@ -29,11 +29,12 @@ img { max-width: 100%; background: #fff; border-radius: 6px; } pre { background:
 .holds { color: var(--good); } .fails { color: var(--bad); } .unsound { color: var(--half); } .v { font-weight: 600; }
 .small { font-size: 13px; }
 """
-KINDS = {HOLDS: "holds", FAILS: "fails", UNSOUND: "unsound", OPEN: "unsound"}
+KINDS = {HOLDS: "holds", FAILS: "fails", UNSOUND: "unsound", SOUND: "holds", OPEN: "unsound"}
 
 
-def write_report(out: Path, results: list[Result]) -> Path:
-    """A PNG for each result, claims.md, and the page."""
+def write_report(out: Path) -> Path:
+    """A PNG for each result that lies in the folder, of whichever run, claims.md, and the page."""
+    results = [found for name in EXPERIMENTS if (found := read(out / f"{name}.json")) is not None]
     for result in results:
         picture(out, result)
     write(out / "claims.md", claims(results) + "\n")
@@ -65,33 +66,30 @@ def claims(results: list[Result]) -> str:
     >>> print(claims([{"name": "fig3", "claims": [judged]}]))
     | figure | claim | verdict | why |
     |---|---|---|---|
-    | fig3 | A / B | **holds** | so it is |
+    | fig3 | A \\| B | **holds** | so it is |
     <BLANKLINE>
-    **fig3.** *A / B*: error: 0.25, 0.5.
+    **fig3.** *A | B*: error: 0.25, 0.5.
     """
     lines = ["| figure | claim | verdict | why |", "|---|---|---|---|"]
     below = []
     for result in results:
         for claim in result["claims"]:
             disclosed = (result["name"], claim["claim"], f"**{claim['verdict']}**", claim["reason"])
-            lines.append("| " + " | ".join(part.replace("|", "/") for part in disclosed) + " |")
+            lines.append("| " + " | ".join(part.replace("|", "\\|") for part in disclosed) + " |")
             figures = "; ".join(f"{name}: {shown(value)}" for name, value in claim["figures"].items())
             if figures:
-                below += ["", f"**{result['name']}.** *{claim['claim']}*: {figures}.".replace("|", "/")]
+                below += ["", f"**{result['name']}.** *{claim['claim']}*: {figures}."]
     return "\n".join([*lines, *below])
 
 
 def render(out: Path, results: list[Result]) -> str:
-    options = results[0]["options"] if results else {}
-    shown = ", ".join(f"{key}: {value}" for key, value in options.items())
-    version = results[0]["version"] if results else ""
     parts = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
         "<meta name='viewport' content='width=device-width, initial-scale=1'>",
         f"<title>seqveil: the paper's claims, rerun</title><style>{STYLE}</style></head><body>",
         "<h1>The paper's claims, rerun</h1>",
-        f"<p>seqveil {html.escape(version)}; {html.escape(shown)}. <i>Published</i>: the mechanisms as the paper gives "
-        "them. <i>Sound</i>: those whose every release keeps its bound, on both sides, checked on its integers.</p>",
+        "<p><i>Published</i>: the mechanisms as the paper gives them. "
+        "<i>Sound</i>: those whose every release keeps its bound, on both sides, checked on its integers.</p>",
         summary(results),
         *(section(out, result) for result in results),
         "</body></html>\n",
@@ -114,8 +112,9 @@ def section(out: Path, result: Result) -> str:
     content = base64.b64encode((out / f"{name}.png").read_bytes()).decode()
     rows = "".join(claim_rows(claim) for claim in result["claims"])
     numbers = html.escape(json.dumps(result["numbers"], ensure_ascii=False)[:200_000])
+    how = ", ".join(f"{key}: {value}" for key, value in {"seqveil": result["version"], **result["options"]}.items())
     return (
-        f"<h2 id='{name}'>{name}: {html.escape(result['title'])}</h2>"
+        f"<h2 id='{name}'>{name}: {html.escape(result['title'])}</h2><p class='small'>{html.escape(how)}</p>"
         f"<img alt='{html.escape(result['title'])}' src='data:image/png;base64,{content}'>"
         f"<table><tr><th>claim</th><th>verdict</th><th>why, and our figures</th></tr>{rows}</table>"
         f"<details><summary>all numbers</summary><pre>{numbers}</pre></details>"
@@ -147,6 +146,4 @@ def shown(value: Any) -> str:
 
 
 if __name__ == "__main__":
-    folder = Path(sys.argv[1])
-    found = [read(folder / f"{name}.json") for name in EXPERIMENTS]
-    print(write_report(folder, [result for result in found if result is not None]))
+    print(write_report(Path(sys.argv[1])))

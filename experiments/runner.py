@@ -47,7 +47,7 @@ def reproduce(names: list[str], context: Context, finished: Callable[[str], None
         _keep_timings(context.out, own.timings)
         results.append(kept)
         finished(name)
-    report.write_report(context.out, results)
+    report.write_report(context.out)
     return results
 
 

@@ -51,8 +51,8 @@ def claims(numbers: dict[str, Any]) -> list[Claim]:
     return [column[row] for row in ROWS for column in columns]
 
 
-def _cell(claim: str, holds: bool, reason: str, figures: dict[str, Any], published: bool | None = None) -> Claim:
-    return judge(claim, holds if published is None else published, holds, reason, figures)
+def _cell(claim: str, holds: bool, reason: str, figures: dict[str, Any]) -> Claim:
+    return judge(claim, None, holds, reason, figures)  # a cell is about a notion, which sound mechanisms keep
 
 
 def _composability(shown: dict[str, Any]) -> dict[str, Claim]:
@@ -88,7 +88,6 @@ def _composability(shown: dict[str, Any]) -> dict[str, Claim]:
             "log lifts of the steps add up to those of the sequence, exactly; the largest, in Σε: with sound steps "
             f"{ours:.2f}, with published steps at the same nominal ε {theirs:.2f}",
             sip,
-            published=theirs <= 1 + 1e-9,
         ),
     }
 
@@ -126,7 +125,6 @@ def _guarantee(shown: dict[str, Any]) -> dict[str, Claim]:
             level["optimal"] <= 1 + 1e-6,
             "the notion does, and sound kernels keep it; the published kernel is bounded from one side only",
             {"sound, in ε": level["optimal"], "published, in ε": level["crr"]},
-            published=level["crr"] <= 1 + 1e-6,
         ),
     }
 
@@ -166,12 +164,13 @@ def _complexity(grown: dict[str, Any]) -> dict[str, Claim]:
     def near(name: str, whole: float) -> bool:
         return abs(power(name) - whole) <= NEAR
 
+    def figure(line: dict[str, Any]) -> str:
+        if "factor" in line:
+            return f"× {line['factor']:.4g} for one more"
+        return f"{line['exponent']:.4g} ± {line['ci']:.2g}"
+
     def figures(start: str) -> dict[str, Any]:
-        return {
-            name: f"× {line['factor']:.4g} for one more" if "factor" in line else [line["exponent"], line["ci"]]
-            for name, line in grown.items()
-            if name.startswith(start)
-        }
+        return {name: figure(line) for name, line in grown.items() if name.startswith(start)}
 
     dense, sparse = "SIP published, n, every transition possible", "SIP published, n, four followers"
     return {
@@ -226,14 +225,14 @@ def _online(shown: dict[str, Any]) -> dict[str, Claim]:
 def draw(figure: Any, result: dict[str, Any]) -> None:
     left, right = figure.subplots(1, 2, width_ratios=(1.2, 1))
     left.axis("off")
-    marks = {HOLDS: ("holds", "#17703c"), FAILS: ("does not", "#a3262f")}
+    marks = {HOLDS: ("holds", "#17703c"), FAILS: ("does not", "#a3262f")}  # cells have no other verdict
     verdicts = np.reshape([claim["verdict"] for claim in result["claims"]], (len(ROWS), len(COLUMNS)))
-    text = [[marks.get(v, ("unsound only", "#8a5a00"))[0] for v in row] for row in verdicts]
+    text = [[marks[verdict][0] for verdict in row] for row in verdicts]
     table = left.table(text, rowLabels=ROWS, colLabels=COLUMNS, loc="center", cellLoc="center")
     table.scale(1, 2.2)
     for (row, column), cell in table.get_celld().items():
         if row > 0 and column >= 0:
-            cell.get_text().set_color(marks.get(verdicts[row - 1][column], ("", "#8a5a00"))[1])
+            cell.get_text().set_color(marks[verdicts[row - 1][column]][1])
     left.set_title("the paper's cell, judged")
     for name, line in result["numbers"]["growth"].items():
         if ", n" in name:

@@ -70,9 +70,9 @@ def total_row(version: str, case: tuple[float, int, float], theirs: dict[str, An
         version,
         f"ε({delta:g}) of {releases} × {epsilon:g}: loss distribution, Rényi; ours",
         f"{theirs['pld']:.3f} {theirs['rdp']:.3f}",
-        f"{ours.best:.3f}",
-        f"ours / theirs {ours.best / theirs['pld']:.3f}",
-        verdict(theirs["pld"] <= ours.best),
+        f"{ours.walk:.3f}",
+        f"ours / theirs {ours.walk / theirs['pld']:.3f}",
+        verdict(theirs["pld"] <= ours.walk),
     )
 
 
@@ -81,8 +81,8 @@ def sandwich_row(version: str, found: list[tuple[Any, dict[str, Any]]]) -> Row:
     above, below = [], []
     for (epsilon, releases, delta), theirs in found:
         ours = compose(epsilon, releases, delta)
-        above.append(ours.best / theirs["pld"])
-        below.append(ours.best / min(from_curve(theirs, delta / 2), theirs["rdp_at_0"]))
+        above.append(ours.walk / theirs["pld"])
+        below.append(ours.walk / min(from_curve(theirs, delta / 2), theirs["rdp_at_0"]))
     return Row(
         ACCOUNTING.name,
         version,
@@ -96,7 +96,7 @@ def sandwich_row(version: str, found: list[tuple[Any, dict[str, Any]]]) -> Row:
 
 def count_row(version: str, theirs: dict[str, float]) -> Row:
     """Their PLD accountant, given 100 randomised responses at once: must say what it says of them one by one."""
-    ours = compose(1.0, 100, 1e-6).best
+    ours = compose(1.0, 100, 1e-6).walk
     kept = abs(theirs["at_once"] - theirs["singly"]) < 1e-3
     return Row(
         ACCOUNTING.name,

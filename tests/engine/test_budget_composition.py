@@ -70,7 +70,7 @@ def test_fact_8_no_strategy_passes_a_total_more_often_than_the_walk(epsilon, rel
 @settings(deadline=None, max_examples=25)
 @given(epsilon=st.floats(0.1, 2.5), releases=st.integers(1, 4), delta=st.floats(1e-3, 0.7))
 def test_fact_8_the_total_is_passed_with_probability_delta_at_most(epsilon, releases, delta):
-    total = compose(epsilon, releases, delta).exact
+    total = compose(epsilon, releases, delta).walk
     if total < releases * epsilon * (1 - 1e-9):
         assert sum(worst(epsilon, releases, total * (1 + 1e-9), side) for side in (1, -1)) <= delta * (1 + 1e-9)
 
@@ -88,10 +88,10 @@ def exceedance(releases, bound):
 @pytest.mark.parametrize("delta", [0.2, 1e-2, 1e-6])
 def test_fact_8_every_bound_holds_in_the_extreme_case(releases, delta):
     total = compose(math.log(3), releases, delta)
-    for bound in (total.paper, total.exact):
+    for bound in (total.paper, total.walk):
         assert exceedance(releases, bound * (1 + 1e-12)) <= delta
     if releases == 200:
-        assert exceedance(releases, total.exact - 3 * math.log(3)) > delta  # and the figure is no fantasy
+        assert exceedance(releases, total.walk - 3 * math.log(3)) > delta  # and the figure is no fantasy
 
 
 @settings(deadline=None, max_examples=30)
@@ -99,7 +99,7 @@ def test_fact_8_every_bound_holds_in_the_extreme_case(releases, delta):
 def test_fact_8_the_bounds_are_ordered(epsilon, releases, exponent):
     total = compose(epsilon, releases, 10**exponent)
     assert total.basic == pytest.approx(releases * epsilon)
-    assert total.exact <= min(total.basic, total.paper)
+    assert total.walk <= min(total.basic, total.paper)
     root = math.sqrt(2 * releases * math.log(2 / total.delta))
     assert total.paper == pytest.approx(releases * epsilon * (math.exp(epsilon) - 1) + epsilon * root)
 
@@ -120,4 +120,4 @@ def test_compositions_hold_for_every_epsilon(epsilon):
     for releases in (0, 1, 7, 10**6):
         total = compose(epsilon, releases)
         assert total.basic == releases * epsilon
-        assert 0.0 <= total.exact <= total.basic
+        assert 0.0 <= total.walk <= total.basic

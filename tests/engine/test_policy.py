@@ -144,7 +144,7 @@ AMISS = {  # one for each row of the table, in its order
     "the truth or nothing": lambda: sv.Policy(1.0, secrets=KEPT, withhold=True),
     "chooses the epsilon": lambda: sv.Policy(1.0, budget=sv.Budget(total=2.0, over=3)),
     '"balanced" releases one symbol at a time': lambda: sv.Policy(1.0, batch=2, mechanism="balanced"),
-    'mechanism "crr" does not keep to its ε': lambda: sv.Policy(1.0, mechanism="crr", budget=3.0),
+    'mechanism "crr" does not guarantee its ε': lambda: sv.Policy(1.0, mechanism="crr", budget=3.0),
     'mechanism "mine" has no LDP level': lambda: sv.Policy(
         1.0, mechanism=_without_ldp(), budget=sv.Budget(ldp_total=3.0)
     ),
@@ -245,9 +245,9 @@ def test_a_budget_with_delta_takes_the_largest_epsilon_of_the_tightest_theorem(t
     assert chosen >= plain
     if plain < 16.0:
         assert chosen <= 16.0
-        assert sv.compose(chosen, over, delta).exact <= total * (1 + 1e-12)
+        assert sv.compose(chosen, over, delta).walk <= total * (1 + 1e-12)
         if chosen < 15.9:
-            assert sv.compose(chosen * (1 + 1e-9), over, delta).exact >= total * (1 - 1e-9)
+            assert sv.compose(chosen * (1 + 1e-9), over, delta).walk >= total * (1 - 1e-9)
 
 
 def test_a_total_that_may_fail_is_for_so_many_releases_and_no_more():
@@ -257,7 +257,7 @@ def test_a_total_that_may_fail_is_for_so_many_releases_and_no_more():
     account = session.account
     assert account.epsilon_spent == pytest.approx(100 * budget.epsilon)
     assert account.epsilon_spent > 5.0
-    assert "100 releases together are (5, 0.01)-SIP, by the worst case of all sound mechanisms" in account.sentence
+    assert "100 releases together, with probability 1 - 0.01, move what is believed" in account.sentence
     session.release(4)
     assert session.account.epsilon_spent == account.epsilon_spent
     assert session.account.leakage == account.leakage

@@ -163,13 +163,13 @@ def test_a_mechanism_that_keeps_to_no_epsilon_says_what_was_measured(name):
     for _ in range(2 // session.setting.batch):
         session.release_batch(["news"] * session.setting.batch)
     account = session.account
-    assert "does not keep to its ε, so nothing is promised" in account.whole_sequence
+    assert "does not guarantee its ε, so nothing is promised" in account.whole_sequence
     for said in (*account.sentences, repr(session)):
         assert not PROMISE.search(said)
     assert "measured, not promised" in account.sentences[-1]
     grade = Risk.of(session.setting, account).grade
     assert grade.colour == "red"
-    assert "does not keep to its ε" in grade.why
+    assert "does not guarantee its ε" in grade.why
 
 
 # secrets that follow the clock

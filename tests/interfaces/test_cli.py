@@ -101,7 +101,7 @@ def test_an_unsound_mechanism_is_named_and_fails_its_audit(seqveil, words, model
     out = tmp_path / "r.csv"
     said = seqveil("release", words, "-m", model, "-e", 0.3, "--mechanism", "crr", "-o", out)
     assert said.code == 0
-    assert 'warning    mechanism "crr" does not keep to its ε' in said.err
+    assert 'warning    mechanism "crr" does not guarantee its ε' in said.err
     report = seqveil("audit", out, "-m", model, "--json")
     assert report.code == 1
     assert report.json["checks"]["each_release"] is False

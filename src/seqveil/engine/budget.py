@@ -31,7 +31,7 @@ class Composition:
     delta: float
     basic: float
     paper: float
-    exact: float  # never more than the others
+    walk: float  # never more than the others
 
 
 def compose(epsilon: float, releases: int, delta: float = 1e-6) -> Composition:
@@ -39,10 +39,10 @@ def compose(epsilon: float, releases: int, delta: float = 1e-6) -> Composition:
 
     - basic: Σε_k = Tε, with certainty (the paper's Theorem 1);
     - paper: Tε(e^ε-1) + ε√(2T ln(2/δ)) (its Theorem 2);
-    - exact: the least t for which no sequence of sound releases passes t, up or down, with more than probability δ.
+    - walk: an upper bound by the worst mechanism, a walk of ±ε: each side is exact at multiples of ε; both are added.
 
     >>> total = compose(0.1, 1000, 1e-6)
-    >>> round(total.basic, 3), round(total.paper, 3), round(total.exact, 3)
+    >>> round(total.basic, 3), round(total.paper, 3), round(total.walk, 3)
     (100.0, 27.552, 20.256)
 
     Reference: the paper's Theorems 1 and 2 (its batched line prints τ where √τ is meant); docs/theory.md, section 8.
@@ -58,7 +58,7 @@ def compose(epsilon: float, releases: int, delta: float = 1e-6) -> Composition:
         delta,
         basic=releases * epsilon,
         paper=releases * epsilon * growth + wobble if releases else 0.0,
-        exact=_exact(epsilon, releases, delta) if releases else 0.0,
+        walk=_walk(epsilon, releases, delta) if releases else 0.0,
     )
 
 
@@ -90,7 +90,7 @@ def _at_least(releases: int, steps: int, likely: float) -> float:
     return 0.0 if ups > releases else float(special.betainc(ups, releases - ups + 1, likely))
 
 
-def _exact(epsilon: float, releases: int, delta: float) -> float:
+def _walk(epsilon: float, releases: int, delta: float) -> float:
     """The least total that is passed with probability δ at most; between whole steps the bound is interpolated."""
 
     def chances(steps: int) -> tuple[float, float]:
@@ -127,12 +127,12 @@ def epsilon_for(total: float, over: int, delta: float | None = None) -> float:
     if delta is None or low >= LARGEST:
         return low
     high = 2 * low
-    while high < LARGEST and compose(high, over, delta).exact <= total:
+    while high < LARGEST and compose(high, over, delta).walk <= total:
         low, high = high, 2 * high
     high = min(high, LARGEST)
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if compose(middle, over, delta).exact <= total else (low, middle)
+        low, high = (middle, high) if compose(middle, over, delta).walk <= total else (low, middle)
     return low
 
 
@@ -214,15 +214,15 @@ class Budget:
         """The total that `delta` allows to fail, in words; empty without a delta.
 
         >>> print(Budget(total=20.0, delta=1e-6, over=500).composed)
-        500 releases together are (20, 1e-06)-SIP, by the worst case of all sound mechanisms: but for a probability of
-        1e-06 they move what is believed about the true sequence, not about every other, by at most a factor e^20
+        500 releases together, with probability 1 - 1e-06, move what is believed about the true sequence, not about
+        every other, by at most a factor e^20 (by the worst case of all sound mechanisms)
         """
         if self.delta is None:
             return ""
         return (
-            f"{self.over} releases together are ({self.total:g}, {self.delta:g})-SIP, by the worst case of all sound "
-            f"mechanisms: but for a probability of {self.delta:g} they move what is believed about the true sequence, "
-            f"not about every other, by at most a factor e^{self.total:g}"
+            f"{self.over} releases together, with probability 1 - {self.delta:g}, move what is believed about the true "
+            f"sequence, not about every other, by at most a factor e^{self.total:g} (by the worst case of all sound "
+            "mechanisms)"
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -92,7 +92,7 @@ class Terms:
     def whole_sequence(self) -> str:
         """Says in words where nothing is promised about the whole sequence; empty where something is."""
         if not self.mechanism.sound:
-            return f'no bound: mechanism "{self.mechanism.name}" does not keep to its ε, so nothing is promised'
+            return f'no bound: mechanism "{self.mechanism.name}" does not guarantee its ε, so nothing is promised'
         return NO_BOUND if self.unbounded else ""
 
     @property
@@ -580,6 +580,6 @@ def conflicts(p: Policy) -> Iterator[str]:
     if p.batch > 1 and not isinstance(p.found, BatchMechanism):
         yield f'"{name}" releases one symbol at a time; for batches use one of {", ".join(mechanisms.batched())}'
     if p.budget.limited and not p.found.sound:
-        yield f'mechanism "{name}" does not keep to its ε, so no budget can hold; use "optimal" or "balanced"'
+        yield f'mechanism "{name}" does not guarantee its ε, so no budget can rely on it; name a sound one'
     if p.budget.ldp_total is not None and not math.isfinite(p.found.ldp):
         yield f'mechanism "{name}" has no LDP level, so no budget without a model can hold; use "optimal"'

@@ -123,12 +123,12 @@ class Session:
             if self.setting.in_batches:
                 self._paths.append(None if made is None else made.path)
             released = [] if made is None else [code for code in made.codes.tolist() if code >= 0]
-            self._released += len(released)
+            self._released += bool(released)
         return self.setting.model.alphabet.decode(released) or None
 
     @property
     def account(self) -> Account:
-        """What was disclosed so far; its `releases` are the symbols released, those of batches one by one."""
+        """What was disclosed so far."""
         with self._lock:
             state, released, trackers = self._state, self._released, self.trackers
         sides = float(state.account.most[0]), float(state.account.least[0])

@@ -129,11 +129,11 @@ class SecretAccount:
 
 @dataclass(frozen=True)
 class Account:
-    """What one user's releases have disclosed so far, exactly, and what is left. Leakage is in nats."""
+    """What one user's releases have disclosed so far, and what is left, in nats; for batches a bound from above."""
 
     user: str | None  # None for a session, which has one user alone
-    events: int  # so many so far, which is the sequence number that comes next
-    releases: int
+    events: int  # so many so far (a batch is one), which is the sequence number that comes next
+    releases: int  # so many of them that were answered with a value
     leakage: float
     most: float
     least: float
@@ -143,7 +143,7 @@ class Account:
     private: bool
     whole_sequence: str = ""  # says in words where nothing is promised about the whole sequence
     secrets: tuple[SecretAccount, ...] = ()  # in the order of declaration
-    composed: str = ""  # the (ε, δ) total that the budget promises, and by which theorem
+    composed: str = ""  # the total that may fail with probability δ, in words
     rules_out: bool = False  # whether the model calls something impossible, which leakage and budget then assume
 
     @property
@@ -197,7 +197,7 @@ class Accounts:
 
     @property
     def leakage(self) -> Floats:
-        """(B,) exact leakage of every stream so far, the larger of both sides."""
+        """(B,) leakage of every stream so far, the larger of both sides."""
         return larger_side(self.most, self.least)
 
     def __len__(self) -> int:

@@ -428,7 +428,7 @@ class Run:
         setting = self.setting
         if not setting.mechanism.sound:
             sound = "tree or auto" if setting.in_batches else "optimal or balanced"
-            yield f'mechanism "{setting.mechanism.name}" does not keep to its ε; use {sound} for a guarantee'
+            yield f'mechanism "{setting.mechanism.name}" does not guarantee its ε; use {sound} for a guarantee'
         if self.by_symbol:
             yield (
                 f"without {option('key')} nothing of a raw stream can be kept in a state file, so secrets are kept by "
