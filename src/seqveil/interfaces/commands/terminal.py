@@ -198,7 +198,9 @@ def _report(error: Exception) -> int:
         said = "out of memory; use a smaller alphabet, or decode with --online"
     elif isinstance(error, OSError):
         where = f": {os.path.basename(str(error.filename))}" if error.filename else ""
-        said = f"{error.strerror or 'input or output failed'}{where}"
+        said = (
+            f"{error.strerror or 'input or output failed; look for space and rights where it was to be written'}{where}"
+        )
     else:
         kind = type(error).__name__
         return _fail(f"{kind} (no data shown); run with --debug for the traceback", FAILED, "internal error: ")
