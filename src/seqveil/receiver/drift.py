@@ -12,7 +12,7 @@ same shares at each event, as if the bit were drawn anew: that is a distribution
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from seqveil.engine.blocks import Made
 from seqveil.engine.stream import Released, Rows, Terms
 from seqveil.receiver.evidence import Chain, Followed
 
-SHARE = 0.3  # of a transition row that the fixed alternative changes
 LEARNED = 300  # symbols up to which an alternative learns the whole chain
 FIRM = 30.0  # transitions out of a symbol that the model counts for when an alternative begins to learn
 PACE = (1.0, 4.0, 16.0)  # how far learning alternatives step: 1 is the EM step, slow where releases tell little
@@ -125,7 +124,7 @@ class Drift:
     ever becomes true is at most ALPHA. Only releases and public parameters are used, so it is post-processing and
     costs no privacy. No alarm is no proof that the model is right.
 
-    The alternatives are the chain made looser, people who come back to what they did, which no chain knows, and chains
+    The alternatives are people who come back to what they did, which no chain knows, and, of one chain, others that are
     learned from the releases before. Each bet is spread over the times at which a change might have begun.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
@@ -209,38 +208,16 @@ def _waiting(events: int) -> float:
     return 1.0 / (1.0 + math.log2(1.0 + events / EARLY))
 
 
-def alternatives_of(model: MarkovModel, users: int) -> list[Fixed | Habits | Learning]:
+def alternatives_of(model: MarkovModel, users: int) -> list[Habits | Learning]:
     """The alternatives that `Drift` bets on, for so many users.
 
     Each is another distribution of the streams, fixed before each release and followed for every user, like the model.
     One that stands for several has so many `bets`, and gives a row for each.
     """
-    found: list[Fixed | Habits | Learning] = [Fixed(looser(model, SHARE), users), Habits(model, users)]
+    found: list[Habits | Learning] = [Habits(model, users)]
     if model.order == 1 and model.n <= LEARNED:
         found += [Learning(Chain.of(model), users, *PACE)]
     return found
-
-
-def looser(model: MarkovModel, share: float) -> MarkovModel:
-    """The model with this share of every step drawn from its base distribution."""
-    backoff = (1 - share) * model.backoff + share
-    states = replace(model.states, chain=(1 - share) * model.chain, backoff=backoff)
-    return MarkovModel._of(states, model.alphabet)
-
-
-class Fixed:
-    """An alternative that is a chain of its own."""
-
-    bets = 1
-
-    def __init__(self, model: MarkovModel, users: int) -> None:
-        self._model, self._states = model, filtering.start(model, users)
-
-    def weigh(self, rows: Rows, columns: Floats, beliefs: Floats) -> Floats:
-        """Probability of each release under the fixed chain; then filter on it."""
-        before = self._states[rows]
-        self._states[rows], marginal = filtering.move(self._model, before, columns)
-        return marginal
 
 
 class Habits:
