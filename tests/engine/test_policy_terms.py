@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -284,16 +283,3 @@ def test_what_has_no_clock_is_refused_in_a_line(make, line):
     with pytest.raises(InputError, match=line) as caught:
         make()
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(("secret", "colour"), [
-    (NIGHTS, "unchecked"),
-    (secrets.joint(NIGHTS, ever("work", window="day", epsilon=0.5)), "unchecked"),
-    (ever("clinic", window="day", epsilon=0.5), "green"),
-])  # fmt: skip
-def test_hours_are_never_green(secret, colour):
-    """A chain has no hours: however small the bound, and although the releases fit the model, an attack has to say."""
-    checked = replace(Risk.promised(clocked(secret)), doubts=())
-    assert checked.grade.colour == colour
-    assert ("night from day" in checked.grade.why) == (colour != "green")
-    assert replace(checked, undone="a seed").grade.colour == "red"

@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-import re
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from seqveil.engine import stream
 from seqveil.engine.budget import Budget
 from seqveil.engine.policy import Policy
 from seqveil.interfaces.cli import main
-from seqveil.receiver.drift import Drift, Fixed, Learning, ModelCheck, alternatives_of, looser
+from seqveil.receiver.drift import Drift, Habits, Learning, ModelCheck, alternatives_of
 from seqveil.receiver.evidence import Chain
 
 MODEL = MarkovModel([0.4, 0.3, 0.3], [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]])
@@ -115,10 +114,9 @@ def test_releases_that_tell_nothing_move_nothing():
     assert found[1] == pytest.approx(found[0], abs=1e-12)
 
 
-def test_alternatives_are_distributions():
-    assert looser(MODEL, 0.3).advance(np.eye(3)).sum(1) == pytest.approx(np.ones(3))
+def test_a_model_of_order_2_is_bet_against():
     two = MarkovModel.fit([[0, 1, 2, 0, 1, 0, 2]], order=2, alphabet=range(3), smoothing=1.0)
-    assert [type(alternative) for alternative in alternatives_of(two, 1)] == [Fixed]
+    assert [type(alternative) for alternative in alternatives_of(two, 1)] == [Habits]
     drift = Drift(Policy(epsilon=1.0, mechanism="randomized_response").on(two), 1)
     drift.update(np.zeros(2, int), np.array([0, 0]))
     assert math.isfinite(drift.log_e_value)
@@ -128,7 +126,7 @@ def test_a_learning_alternative_learns():
     """What it expects of the next symbols comes to what the chain that people follow says of them."""
     truth, alternative = MOVED.sample(41, 500, 1), Learning(Chain.of(MODEL), 500, 1.0)
     for symbols in truth.T:
-        expected = alternative.weigh(np.arange(500), np.eye(3)[symbols] + 1e-6)[0]
+        expected = alternative.weigh(np.arange(500), np.eye(3)[symbols] + 1e-6, np.full((500, 3), 1 / 3))[0]
     assert np.abs(expected - MOVED.advance(np.eye(3))[truth[:, -2], truth[:, -1]]).max() < 0.03
 
 
@@ -141,24 +139,37 @@ def test_what_cannot_be_disclosed_is_refused():
 
 @pytest.mark.slow
 def test_green_only_where_these_people_follow_the_model(tmp_path, capsys):
-    """A promise about a secret, kept exactly under the model, for people who follow it and for people who do not."""
+    """A promise kept exactly under the model, for people who follow it and for people who do not; green about a secret
+    takes an attack besides: types of people break what releases of few events about it cannot show.
+    """
     MODEL.save(tmp_path / "m.model")
-    secret = ["--secret", "ever:2", "--secret-epsilon", "1", "--secret-window", "60"]
+    budget, secret = ["--epsilon", "1", "--budget", "1"], ["--secret", "ever:2", "--secret-window", "60"]
+    secret += ["--secret-epsilon", "1"]
     for name, truth in (("same", MODEL), ("moved", MOVED)):
         rows = [f"{k},{x}" for k, stream_ in enumerate(truth.sample(60, 200, 3)) for x in stream_]
         (tmp_path / f"{name}.csv").write_text("user,value\n" + "\n".join(rows) + "\n")
         args = ["--model", str(tmp_path / "m.model")]
-        out = str(tmp_path / f"{name}.out.csv")
-        assert main(["release", str(tmp_path / f"{name}.csv"), *args, *secret, "--out", out]) == 0
-        capsys.readouterr()
-        assert main(["audit", out, *args, "--json"]) == (name == "moved")
-        found = json.loads(capsys.readouterr().out)
-        assert found["passed"]
-        assert found["grade"] == ("green" if name == "same" else "red")
-        assert found["check"]["fits"] == (name == "same")
-        assert main(["audit", out, *args]) == (name == "moved")
-        (grade,) = re.findall(r"^grade .*", capsys.readouterr().out, re.MULTILINE)
-        assert ("these people do not follow the model" in grade) == (name == "moved")
+        for grade, policy in {"unchecked": secret, "green": budget}.items() if name == "same" else [("red", secret)]:
+            out = str(tmp_path / f"{name}.{grade}.csv")
+            assert main(["release", str(tmp_path / f"{name}.csv"), *args, *policy, "--out", out]) == 0
+            capsys.readouterr()
+            assert main(["audit", out, *args, "--json"]) == (name == "moved")
+            found = json.loads(capsys.readouterr().out)
+            assert found["passed"]
+            assert found["grade"] == grade
+            assert found["check"]["fits"] == (name == "same")
+            assert ("these people do not follow the model" in found["grade_why"]) == (name == "moved")
+
+
+def test_a_tiny_misfit_of_many_people_is_no_alarm():
+    """3,000 people show for certain that a chain is not quite theirs; what matters is how far off accounts are."""
+    setting = Policy(epsilon=2.0, mechanism="randomized_response").on(MODEL)
+    near = MarkovModel(MODEL.prior, 0.93 * MODEL.advance(np.eye(3)) + 0.07 / 3)
+    drift = Drift(setting, 3000)
+    drift.update(np.tile(np.arange(3000), 20), released(setting, near, 3000, 20, 1).ravel())
+    check = ModelCheck.of(drift)
+    assert (check.rejected, check.fits) == (True, True)
+    assert check.off_least < check.off_most < 0.1
 
 
 def test_a_check_without_power_grades_nothing_green():
@@ -168,9 +179,9 @@ def test_a_check_without_power_grades_nothing_green():
     alone = ModelCheck.of(drift)
     assert alone.fits is None
     assert Risk(0.1, doubts=alone.doubts, support=alone.support).grade.colour == "unchecked"
-    drift = Drift(Policy(epsilon=0.5, mechanism="randomized_response").on(MODEL), 31)
-    drift.update(np.tile(np.arange(31), 10), np.random.default_rng(1).integers(0, 3, 310))
+    drift = Drift(Policy(epsilon=0.5, mechanism="randomized_response").on(MODEL), 61)
+    drift.update(np.tile(np.arange(61), 10), np.random.default_rng(1).integers(0, 3, 610))
     many = ModelCheck.of(drift)
     grade = Risk(0.1, doubts=many.doubts, support=many.support).grade
     assert (many.fits, grade.colour) == (True, "green")
-    assert "31 people do not speak against the model" in grade.why
+    assert "61 people do not speak against the model" in grade.why

@@ -158,7 +158,8 @@ def _hear_compiling() -> None:
             took_step(0)
 
         def on_end(self, _: Any) -> None:
-            """Nothing more to say."""
+            """It is there now."""
+            took_step(-1)
 
     event.register("numba:compile", _Compiling())  # type: ignore[no-untyped-call]
 
@@ -191,7 +192,7 @@ _listening: list[Callable[[int], None]] = []
 def heard(hear: Callable[[int], None]) -> Iterator[None]:
     """Have each step of bulk work in the block disclosed, by how many streams took it: for signs of progress.
 
-    0 is said when compiling begins, which takes a while and is kept for later processes.
+    0 is said when compiling begins, which takes a while and is kept for later processes, and -1 when it is over.
 
     >>> with heard(print):
     ...     took_step(3)

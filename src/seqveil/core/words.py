@@ -2,7 +2,7 @@
 
 An observer suspects something about a person before anything is released; docs/guarantee.md, "In odds", says by how
 much its odds may move, and how that is graded. A figure called "at most" is rounded up. Green says more than that the
-bound is small: where there are doubts, such as a model that nobody checked on these people, it is called unchecked.
+bound is small: where there are doubts, such as a secret that nobody tried to find out, it is called unchecked.
 
 What a command found is one object, a `Result`, which the terminal, `--json`, `print` and a notebook all show.
 """
@@ -29,7 +29,7 @@ GREEN, AMBER = 0.10, 0.50  # what it may become at most
 REMEDY = "declare what must stay secret, lower its ε, or set a low total budget; `seqveil plan` finds a policy"
 IMPOSSIBLE = "the model calls impossible what they may do"  # a doubt about a secret
 UNCHECKED = "nobody checked that these people follow the model"  # a doubt, until their releases were asked
-NIGHT_AND_DAY = "the chain does not know night from day: try it with `seqveil attack`"  # a doubt about hours
+UNATTACKED = "releases alone cannot test what is said about a secret: run `seqveil attack` on these people"
 MEASURED = "measured, not promised"
 AS_RELEASED = "measured on what was released"  # which may be far less than is promised
 CHECK_ON_PEOPLE = "an attack (`seqveil attack`, in Python `seqveil.attack`) tries the promise on real people"
@@ -222,14 +222,13 @@ class DisclosedSecret:
     name: str
     log_odds: float
     window: str = "over the whole stream"
-    by_hour: bool = False  # whether it is about hours of the day, which no chain knows
 
     @classmethod
     def of(cls, secret: Secret, log_odds: float) -> DisclosedSecret:
         """A declared secret of which so much was disclosed, or promised to be disclosed at most."""
         each = "in each window" if secret.repeats else "over the whole stream"
         over = "over its events" if str(secret.window).startswith("first") else each
-        return cls(secret.name, log_odds, over, any(part.kind == "during" for part in (secret, *secret.parts)))
+        return cls(secret.name, log_odds, over)
 
 
 @dataclass(frozen=True)
@@ -278,6 +277,7 @@ class Risk:
         up, down = float(np.max(accounts.most, initial=0.0)), -float(np.min(accounts.least, initial=0.0))
         ldp = float(np.max(accounts.ldp, initial=0.0)) if setting.model.rules_out else None
         more = _shape(setting) | {"measured": bool(setting.whole_sequence), "ldp": ldp} | more
+        more |= {"doubts": (UNATTACKED,)} if setting.secrets else {}
         undone = more.pop("undone", "") or ("" if setting.mechanism.sound else setting.whole_sequence)
         if disclosed and len(secrets) < len(setting.secrets):  # about one of them nothing is promised
             undone = undone or unkept[0]
@@ -324,7 +324,7 @@ class Risk:
         if self.undone:
             return Grade("red", self.undone)
         if self.secrets:
-            becomes, what = max(moved(ASKED, each.log_odds) for each in self.secrets), "about a declared secret"
+            becomes, what = max(moved(ASKED, each.log_odds) for each in self.secrets), "about a secret"
         else:
             becomes, what = moved(ASKED, self.log_odds), "about anything in the stream"
         said, most = f"a suspicion of {percent(ASKED)} {what}", percent_up(becomes)
@@ -333,7 +333,6 @@ class Risk:
         if becomes > GREEN * (1 + _ROUNDING):
             return Grade("amber", f"{said} may grow to {most}")
         doubts = [*self.doubts, *self.unkept]
-        doubts += [NIGHT_AND_DAY] if any(each.by_hour for each in self.secrets) else []
         doubts += [IMPOSSIBLE] if self.secrets and self.ldp is not None else []
         if doubts:
             return Grade("unchecked", f"{said} becomes at most {most}, but {', and '.join(doubts)}")

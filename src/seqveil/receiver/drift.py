@@ -12,7 +12,7 @@ same shares at each event, as if the bit were drawn anew: that is a distribution
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,32 +23,37 @@ from seqveil.core.model import MarkovModel
 from seqveil.core.words import UNCHECKED, count
 from seqveil.engine.blocks import Made
 from seqveil.engine.stream import Released, Rows, Terms
-from seqveil.receiver.evidence import Chain, Followed, distribution
+from seqveil.receiver.evidence import Chain, Followed
 
-SHARE = 0.3  # of a transition row that the fixed alternative changes
 LEARNED = 300  # symbols up to which an alternative learns the whole chain
 FIRM = 30.0  # transitions out of a symbol that the model counts for when an alternative begins to learn
 PACE = (1.0, 4.0, 16.0)  # how far learning alternatives step: 1 is the EM step, slow where releases tell little
-ODDS = (0.1, 0.35, 1.0, 3.0, 10.0)  # how much likelier to stay people of each kind are
+HABITS = np.array([2.0, 10.0])  # events beside which a person's own count, in two bets
 LEAST = 1e-4  # probability that a learning alternative gives any step
 EARLY = 1000.0  # events over which half of a bet's stake is put in
 ALPHA = 0.01  # of a false alarm in a check, however many releases there are
-FEWEST = (10, 300)  # people and releases without which a check that finds nothing says nothing
+FEWEST = 10  # people without whom a check that finds nothing says nothing
+TOLERATED = 0.1  # of the ε that is promised, or of 1 where it is more: how far off an account may be, in nats
 
 
 @dataclass(frozen=True)
 class ModelCheck:
-    """Whether releases fit the model they were made with; `fits` is None where they were not asked.
+    """Whether releases fit the model they were made with; `fits` is None where that is not known.
 
     What is said "under the model" holds if people follow it. Before it is said, the releases are asked: they are the
-    bets of `Drift`, which use releases alone and so cost no privacy.
+    bets of `Drift`, which use releases alone and so cost no privacy. With very many people any model fails a test of
+    significance, so what decides is by how much an account is off on average, in nats of a stream or of a window of a
+    secret: between `off_least` (wrong with probability ALPHA) and `off_most` (as far as the alternatives reach). A lift
+    is Q(y|x) / p(y), so it is off by p(y) under the model over p(y) in truth: what the bets win.
     """
 
     fits: bool | None
     log_e_value: float | None  # the highest on the way
-    alarm: float  # its log at which the model does not fit
+    alarm: float  # its log at which the model is known not to be exactly right
     rule: str  # what decides, or why nothing does, in words
     users: int = 0
+    off_least: float = 0.0
+    off_most: float = math.inf
 
     @classmethod
     def none(cls, why: str) -> ModelCheck:
@@ -60,11 +65,19 @@ class ModelCheck:
         """What all bets together say; None where there are none."""
         if drift is None:
             return BY_ONE
-        if not drift.alarm and (drift.users < FEWEST[0] or drift.events < FEWEST[1]):
+        found, alarm, (epsilon, many) = drift.log_highest, -math.log(ALPHA), drift.promised
+        least, most, tolerated = max(0.0, found - alarm) / many, (found + alarm) / many, TOLERATED * min(epsilon, 1.0)
+        fits = False if least > tolerated else True if most <= tolerated and drift.users >= FEWEST else None
+        rule = f"at most {tolerated:.2g} is tolerated, a tenth of what is promised or of 1"
+        if fits is None:
             few = f"{count(drift.events, 'release')} of {count(drift.users, 'person', 'people')}"
-            return cls.none(f"{few}, too few to speak against it")
-        rule = f"an e-value that ever reaches 1/{ALPHA:g} is an alarm, of probability {ALPHA:g} at most if it is right"
-        return cls(not drift.alarm, drift.log_highest, -math.log(ALPHA), rule, drift.users)
+            rule = f"{few} are too few to say whether accounts are off by more than {tolerated:.2g}"
+        return cls(fits, found, alarm, rule, drift.users, least, most)
+
+    @property
+    def rejected(self) -> bool:
+        """Whether the model is known not to be exactly right: what leans on it then has a bias, if a small one."""
+        return self.log_e_value is not None and self.log_e_value >= self.alarm
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -83,21 +96,21 @@ class ModelCheck:
         """Says that these people do not follow the model; empty where they may."""
         if self.fits is not False:
             return ""
-        return f"these people do not follow the model ({self._odds}), so no promise under it is known to hold for them"
+        return f"these people do not follow the model ({self._off}), so no promise under it is known to hold for them"
 
     @property
-    def _odds(self) -> str:
-        return f"odds of e^{round(self.log_e_value or 0.0, 1):g} against it, alarm at e^{round(self.alarm, 1):g}"
+    def _off(self) -> str:
+        return f"accounts are off by at least {self.off_least:.2g} on average, {self.rule}"
 
     @property
     def said(self) -> tuple[str, str]:
         """The check as a line: its name, and what there is to say."""
         if self.fits is None:
-            return "model", f"whether the releases fit it was not checked: {self.rule}"
+            return "model", f"whether the releases fit it is not known: {self.rule}"
         if self.fits:
-            return "model", f"the releases do not speak against it ({self._odds}), which is no proof that it is right"
-        odds = f"the releases do not fit the model ({self._odds})"
-        return "warning", f"{odds}: these people do not follow it, and what is said under it need not hold"
+            most = f"as far as bets can see, accounts are off by at most {self.off_most:.2g} on average"
+            return "model", f"the releases fit it ({most}), which is no proof that it is right"
+        return "warning", f"the releases do not fit the model ({self._off}): what is said under it need not hold"
 
 
 NOT_ASKED = ModelCheck.none("the releases were not asked")
@@ -111,9 +124,8 @@ class Drift:
     ever becomes true is at most ALPHA. Only releases and public parameters are used, so it is post-processing and
     costs no privacy. No alarm is no proof that the model is right.
 
-    The alternatives are the chain made looser, chains learned from the releases before, and people of several kinds,
-    who stay longer or less long than the model says. Against a mixture the kinds are its own types, other ones of which
-    may have become common. Each bet is spread over the times at which a change might have begun.
+    The alternatives are people who come back to what they did, which no chain knows, and, of one chain, others that are
+    learned from the releases before. Each bet is spread over the times at which a change might have begun.
 
     >>> model = MarkovModel([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     >>> from seqveil import Policy
@@ -132,7 +144,8 @@ class Drift:
             raise InputError("drift is measured on releases one by one; release a sample without batch")
         if not setting.mechanism.sound:
             raise InputError(f'mechanism "{setting.mechanism.name}" is not sound; use one that is, such as "optimal"')
-        self.users, self.events = users, 0
+        self.users, self.events, self._spent = users, 0, 0.0
+        self._setting = setting
         self.log_highest = 0.0  # log of the highest e-value on the way
         self._alternatives, self._followed = alternatives_of(setting.model, users), Followed(setting)
         self._bets = sum(alternative.bets for alternative in self._alternatives)
@@ -145,17 +158,32 @@ class Drift:
 
     def take(self, rows: Rows, seen: Made) -> None:
         """Take in the next release of each of these users, as somebody saw it who follows them all."""
-        columns, mine = weighed(seen)
-        gains = np.log(np.vstack([alternative.weigh(rows, columns) for alternative in self._alternatives]) / mine)
+        columns, beliefs = weighed(seen)
+        mine = (beliefs * columns).sum(1)
+        gains = np.log(
+            np.vstack([alternative.weigh(rows, columns, beliefs) for alternative in self._alternatives]) / mine
+        )
         stake = math.log(_waiting(self.events) - _waiting(self.events + rows.size)) - math.log(self._bets)
         self._active = np.logaddexp(self._active, stake) + gains.sum(1)
         self.events += rows.size
+        self._spent += float(seen.epsilons.sum())
         self.log_highest = max(self.log_highest, self.log_e_value)
 
     @property
     def log_e_value(self) -> float:
         """Log of what one unit, bet against the model from the start, has become."""
         return float(np.logaddexp.reduce([*self._active, math.log(_waiting(self.events))]))
+
+    @property
+    def promised(self) -> tuple[float, float]:
+        """The ε of a stream on average, or of a window of a secret, and how many there are: what allows least."""
+        setting = self._setting
+        found = [] if setting.unbounded else [(self._spent / self.users, float(self.users))]
+        for secret in setting.secrets:
+            length = secret.length(setting.model.alphabet.slots)
+            windows = self.events / length if secret.repeats and length else 0.0
+            found.append((secret.total, max(windows, float(self.users))))
+        return min(found, key=lambda each: min(each[0], 1.0) * each[1])
 
     @property
     def alarm(self) -> bool:
@@ -172,7 +200,7 @@ def weighed(seen: Made) -> tuple[Floats, Floats]:
         cases[:, 1] *= seen.running.skews
         columns = (cases[:, :, None] * said).sum(1) / cases.sum(1)[:, None]
         beliefs = filtering.symbols(seen.rule.model, seen.running.given)
-    return columns, (beliefs * columns).sum(1)
+    return columns, beliefs
 
 
 def _waiting(events: int) -> float:
@@ -180,96 +208,38 @@ def _waiting(events: int) -> float:
     return 1.0 / (1.0 + math.log2(1.0 + events / EARLY))
 
 
-def alternatives_of(model: MarkovModel, users: int) -> list[Fixed | Kinds | Learning]:
+def alternatives_of(model: MarkovModel, users: int) -> list[Habits | Learning]:
     """The alternatives that `Drift` bets on, for so many users.
 
     Each is another distribution of the streams, fixed before each release and followed for every user, like the model.
     One that stands for several has so many `bets`, and gives a row for each.
     """
-    found: list[Fixed | Kinds | Learning] = [Fixed(looser(model, SHARE), users)]
+    found: list[Habits | Learning] = [Habits(model, users)]
     if model.order == 1 and model.n <= LEARNED:
-        found += [Learning(Chain.of(model), users, *PACE), Kinds(model, users)]
+        found += [Learning(Chain.of(model), users, *PACE)]
     return found
 
 
-def _kinds(model: MarkovModel) -> tuple[list[MarkovModel], Floats]:
-    """Kinds of people, and how many users of each are taken for seen to begin with."""
-    if model.types == 1:
-        odds = [FIRM if each == 1.0 else 1.0 for each in ODDS]
-        return [staying(model, each) for each in ODDS], np.array(odds)
-    n, moved = model.n, model.advance(np.eye(model.size)).reshape(model.types, model.n, model.types, model.n)
-    first, kinds = model.initial.reshape(model.types, n), range(model.types)
-    # that a stream may change its type is left out
-    chains = [Chain(*(distribution(part, 1e-9 / n) for part in (first[k], moved[k, :, k]))) for k in kinds]
-    return [chain.model(model.alphabet) for chain in chains], FIRM * np.maximum(first.sum(1), LEAST)
-
-
-def looser(model: MarkovModel, share: float) -> MarkovModel:
-    """The model with this share of every step drawn from its base distribution."""
-    backoff = (1 - share) * model.backoff + share
-    states = replace(model.states, chain=(1 - share) * model.chain, backoff=backoff)
-    return MarkovModel._of(states, model.alphabet)
-
-
-class Fixed:
-    """An alternative that is a chain of its own."""
-
-    bets = 1
-
-    def __init__(self, model: MarkovModel, users: int) -> None:
-        self._model, self._states = model, filtering.start(model, users)
-
-    def weigh(self, rows: Rows, columns: Floats) -> Floats:
-        """Probability of each release under the fixed chain; then filter on it."""
-        before = self._states[rows]
-        self._states[rows], marginal = filtering.move(self._model, before, columns)
-        return marginal
-
-
-class Kinds:
-    """An alternative with several kinds of people, each a chain: against one chain, people who stay longer or less long
-    than it says; against a mixture, its own types.
-
-    Of which kind a user is follows from the user's own releases, how common each kind is from those of all. One chain
-    for all cannot win this bet by being another chain: it is lost where people differ, though the model fits their
-    mean.
+class Habits:
+    """An alternative in which people come back to what they did, whatever the model: each symbol is so much likelier
+    as a person's own releases show it oftener than the model expected there.
     """
 
-    bets = 1
+    bets = HABITS.size
 
     def __init__(self, model: MarkovModel, users: int) -> None:
-        kinds, self._common = _kinds(model)
-        self._kinds = [Fixed(kind, users) for kind in kinds]
-        self._own = np.zeros((len(kinds), users))  # log of what a user's releases say for a kind; 0 for the likeliest
-        self._share = np.zeros((len(kinds), users))  # of each user that counts for a kind so far
+        self._seen = np.zeros((2, self.bets, users, model.n))  # of each symbol: found, and expected by the model
 
-    def weigh(self, rows: Rows, columns: Floats) -> Floats:
-        """Probability of each release, mixed over the kinds; then weigh the kinds by it."""
-        said = np.vstack([kind.weigh(rows, columns) for kind in self._kinds])
-        own = self._own[:, rows]
-        marginal = (_shares(self._common, own) * said).sum(0)
-        own += np.log(said)
-        own -= own.max(0)
-        after = _shares(self._common, own)
-        self._common += (after - self._share[:, rows]).sum(1)
-        self._own[:, rows], self._share[:, rows] = own, after
+    def weigh(self, rows: Rows, columns: Floats, beliefs: Floats) -> Floats:
+        """Probability of each release where beliefs are tilted by a person's habits; then learn those."""
+        found, expected = self._seen[:, :, rows] + HABITS[:, None, None]
+        ahead = beliefs * found / expected
+        ahead /= ahead.sum(2, keepdims=True)
+        joint = ahead * columns
+        marginal = joint.sum(2)
+        self._seen[0][:, rows] += joint / marginal[:, :, None]
+        self._seen[1][:, rows] += beliefs
         return np.asarray(marginal)
-
-
-def _shares(common: Floats, own: Floats) -> Floats:
-    """Probability of each kind (K, B) given how common it is and the logs of what speaks for it, 0 for the most."""
-    weights = common[:, None] * np.exp(own)
-    return np.asarray(weights / weights.sum(0))
-
-
-def staying(model: MarkovModel, odds: float) -> MarkovModel:
-    """The model (of order 1) with the odds that a symbol stays times so much, the other steps in proportion."""
-    table = model.advance(np.eye(model.n))
-    stay = np.diagonal(table)
-    scale = 1.0 / (1.0 - stay + odds * stay)
-    rows = table * scale[:, None]
-    rows[np.diag_indices_from(rows)] = odds * stay * scale
-    return MarkovModel(model.prior, rows / rows.sum(1, keepdims=True), alphabet=model.alphabet)
 
 
 class Learning:
@@ -290,7 +260,7 @@ class Learning:
         self._begun = np.zeros(users, bool)
         self._since = 0
 
-    def weigh(self, rows: Rows, columns: Floats) -> Floats:
+    def weigh(self, rows: Rows, columns: Floats, beliefs: Floats) -> Floats:
         """Probability of each release under the chain learned so far, a row for each pace; then learn from it."""
         begun, before = self._begun[rows], self._filtered[:, rows]
         going, ahead = bool(begun.all()), before @ self._rows

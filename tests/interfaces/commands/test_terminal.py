@@ -47,7 +47,9 @@ def test_what_takes_long_says_how_far_it_is_in_a_log(monkeypatch, capfd):
     with terminal.progress("releasing") as meter:
         meter.advance(0, 8)
         bulk.took_step(0)  # when code has to be compiled
-        heard(capfd, "compiling, once")
+        heard(capfd, "compiling once")
+        heard(capfd, "releasing: compiling\n")  # and no estimate from the time that it takes
+        bulk.took_step(-1)
         bulk.took_step(2)  # as a secret in metres, whose releases take a program each
         heard(capfd, "releasing: 2 of 8 rows")
         meter.turn("comparing", 0.5)

@@ -68,6 +68,14 @@ def test_a_number_that_is_none_is_refused_by_row(tmp_path, field):
     assert SECRET not in str(caught.value)
 
 
+def test_decimal_commas_are_named(tmp_path):
+    path = write(tmp_path, "d.csv", "user;value;name\na;21,5;1,2\nb;3;x\n")
+    for kind in ("auto", "number"):
+        with pytest.raises(DataError, match=r"column 'value' holds numbers with decimal commas .* points"):
+            frame_of(path, kind=kind)
+    assert frame_of(path, Reading(value="name"))["value"].to_list() == ["1,2", "x"]
+
+
 @pytest.mark.parametrize("extension", FORMATS)
 def test_only_the_columns_asked_for_are_kept(tmp_path, extension):
     path = tmp_path / f"d.{extension}"

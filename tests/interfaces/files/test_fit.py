@@ -145,7 +145,9 @@ def test_a_grid_of_ones_own_is_kept_and_points_far_away_are_counted(tmp_path, se
     command = ("fit", tmp_path / "gaze.parquet", "-o", tmp_path / "m", "--value-column", "x,y", "--grid", "4x3")
     assert "clamped" in seqveil(*command).out
     model = MarkovModel.load(tmp_path / "m")
-    assert (model.n, model.transitions, model.alphabet.x.edges[-1] < 2_000) == (12, 144, True)
+    assert (model.n, model.transitions) == (12, 143)
+    ends = np.concatenate([side.edges[[0, -1]] for side in (model.alphabet.x, model.alphabet.y)])
+    assert (ends % 20 == 0).all()  # round numbers: nobody's own extremes
     assert seqveil(*command, "--range", "0,1000,0,1000", "--json").json["clamped"] >= 5
     with pytest.raises(DataError, match="not in the model's alphabet"):
         sv.fit(frame, value="x,y", grid="4x3", range="0,1000,0,1000", on_unknown="error")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from seqveil.core.words import Line, Result, count, percent, plain
+from seqveil.core.words import DisclosedSecret, Grade, Line, Result, Risk, count, percent, plain
 
 Verdict = Literal["not refuted", "broken", "not decided"]
 _WORST_FIRST: tuple[Verdict, ...] = ("broken", "not decided", "not refuted")
@@ -75,9 +75,22 @@ class Finding:
             said += f"; it would take about {self.people_needed:,} people to {aim}"
         return said
 
+    @property
+    def grade(self) -> Grade | None:
+        """Of what was promised, by what the attack found; None where nothing was promised."""
+        if self.epsilon_claimed is None:
+            return None
+        people = count(self.people, "person", "people")
+        undone = f"the promise is broken for {people}" if self.verdict == "broken" else ""
+        doubts = (f"an attack on {people} decided nothing",) if self.verdict == "not decided" else ()
+        support = f"an attack on {people} did not refute it"
+        promised = (DisclosedSecret(self.about, self.epsilon_claimed),)
+        return Risk(0.0, secrets=promised, doubts=doubts, support=support, undone=undone).grade
+
     def to_dict(self) -> dict[str, Any]:
         """The finding as plain values."""
-        return dict(plain(asdict(self) | {"sentence": self.sentence}))
+        colour = None if self.grade is None else self.grade.colour
+        return dict(plain(asdict(self) | {"sentence": self.sentence, "grade": colour}))
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,6 +109,7 @@ class Findings(Result):
         said = []
         for one in self.attacks:
             said += [("attacked", one.about), ("verdict", one.sentence)]
+            said += [] if one.grade is None else [("grade", one.grade.text)]
             if one.guess is not None:
                 times = one.guess.likelihood_ratio  # odds of 1 : 9 became times : 9
                 means = "of those whom its best guess singled out, a suspicion of 10 % that it is right became"

@@ -198,7 +198,9 @@ def _report(error: Exception) -> int:
         said = "out of memory; use a smaller alphabet, or decode with --online"
     elif isinstance(error, OSError):
         where = f": {os.path.basename(str(error.filename))}" if error.filename else ""
-        said = f"{error.strerror or 'input or output failed'}{where}"
+        said = (
+            f"{error.strerror or 'input or output failed; look for space and rights where it was to be written'}{where}"
+        )
     else:
         kind = type(error).__name__
         return _fail(f"{kind} (no data shown); run with --debug for the traceback", FAILED, "internal error: ")
@@ -256,6 +258,7 @@ class Meter:
         self._begun = time.monotonic()
         self._done = self._most = 0.0  # what was shown is never taken back
         self.steps: list[int] = []  # how many streams took each step since, within a chunk or in a check after the last
+        self._compiling: list[float] = []  # when that began, and what is compiled within: no part of any estimate
 
     def at(self, label: str, done: float) -> None:
         """So much is done, and this is under way."""
@@ -274,6 +277,18 @@ class Meter:
             self._total, self._unit, self._most, self._begun = None, "%", 0.0, time.monotonic()
         self.at(label, 100 * share)
 
+    def step(self, streams: int) -> None:
+        """Count a step of so many streams; 0 where compiling begins, -1 where it is over."""
+        check_interrupted()  # a library may have dropped the request
+        if streams > 0:
+            self.steps.append(streams)
+        elif streams == 0:
+            self._compiling.append(time.monotonic())
+        elif len(self._compiling) > 1:
+            self._compiling.pop()
+        elif self._compiling:
+            self._begun += time.monotonic() - self._compiling.pop()
+
     def text(self, seconds: float) -> str:
         """The line after so many seconds, with no more rows than there are.
 
@@ -284,6 +299,8 @@ class Meter:
         'releasing: 500 of 2,000 rows, for 10 seconds, 30 seconds left'
         """
         total, done = self._total, self._done
+        if self._compiling:
+            return f"{self._label}: compiling"
         if total is not None:
             done = min(total, done + sum(self.steps))
         self._most = done = max(self._most, done)
@@ -307,11 +324,11 @@ def progress(label: str, unit: str = "rows") -> Iterator[Meter]:
     """Show how far the block is, from a thread of its own: a step that takes minutes leaves nobody in the dark."""
 
     def stepped(streams: int) -> None:
-        """Count a step; with 0 streams, code is being compiled."""
-        meter.steps.append(streams)
+        """Count a step; where code is compiled for the first time, say so."""
+        meter.step(streams)
         if not streams and not compiling:
             compiling.append(True)
-            note("compiling, once; later runs find the code kept")
+            note("compiling once, which takes about a minute; later runs find the code kept")
 
     meter, over, compiling = Meter(label, unit), threading.Event(), list[bool]()
     threading.Thread(target=meter.show, args=(over,), daemon=True).start()

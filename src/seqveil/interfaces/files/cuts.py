@@ -62,10 +62,7 @@ def cut(way: str, size: Any, numbers: Floats | None, span: str | None = None, na
             return Grid.regular(x, y, (x0, x1, y0, y1), "nearest")
         if size == AUTO:
             return Grid(_edges(data[:, 0], x), _edges(data[:, 1], y), "nearest")
-        fine = (
-            _edges(data[:, axis], min(20 * cells, 1000)) for axis, cells in enumerate((x, y))
-        )  # outward by a part of a cell
-        (x0, *_, x1), (y0, *_, y1) = (edges.tolist() for edges in fine)
+        (x0, *_, x1), (y0, *_, y1) = (_edges(data[:, axis], AUTO_BINS).tolist() for axis in (0, 1))
         return Grid.regular(x, y, (x0, x1, y0, y1), "nearest")
     width = None if size == AUTO else width_of(size)
     if span is None:
@@ -137,18 +134,25 @@ def sides_of(grid: str) -> tuple[int, int]:
 def bulk(numbers: Floats) -> tuple[float, float]:
     """Where nearly all of the numbers lie: few that are far away, or fewer than a hundredth, do not count.
 
-    >>> bulk(np.array([*range(1000), 1e9, -1e9]))
-    (0.0, 999.0)
+    The ends are round numbers, about a twentieth of the way apart: a model is public, and must not show the extremes.
+
+    >>> bulk(np.array([*range(3, 1000), 1e9, -1e9]))
+    (0.0, 1000.0)
     """
     least, low, quarter, most, high, greatest = np.quantile(numbers, [0, TAIL, 0.25, 0.75, 1 - TAIL, 1])
-    if low == high and least < greatest:  # mostly one number: the others say how far to look
-        apart = numbers[numbers != low]
-        return min(float(low), bulk(apart)[0]), max(float(high), bulk(apart)[1])
-    reach = FENCE * (most - quarter) if most > quarter else math.inf
-    low, high = max(low, quarter - reach), min(high, most + reach)
-    margin = MARGIN * (high - low)
-    inside = numbers[(numbers >= low - margin) & (numbers <= high + margin)]
-    return float(inside.min()), float(inside.max())
+    if least == greatest:
+        return float(least), float(least)
+    if quarter == most:  # mostly one number: the others say how far to look
+        low, high = bulk(numbers[numbers != quarter])
+        low, high = min(low, quarter), max(high, quarter)
+    else:
+        reach = FENCE * (most - quarter)
+        low, high = max(low, quarter - reach), min(high, most + reach)
+        margin = MARGIN * (high - low)
+        inside = numbers[(numbers >= low - margin) & (numbers <= high + margin)]
+        low, high = inside.min(), inside.max()
+    step = round_near(high / AUTO_BINS - low / AUTO_BINS)
+    return math.floor(low / step) * step, math.ceil(high / step) * step
 
 
 def around(points: Floats) -> tuple[float, float, float, float]:

@@ -33,6 +33,7 @@ PLACE = (("latitude", "lat"), ("longitude", "lon", "lng"))  # what the columns o
 UNKNOWN_VALUE = "check the value column, release with {option}, or refit the model with it"
 OTHER_RELEASE = "check the value column, and that the model is the one of the release"
 _WHOLE, _PADDED = r"^[+-]?(0|[1-9]\d{0,17}|[1-8]\d{18})$", r"^[+-]?0\d"
+_COMMA = r"^[+-]?\d+,\d+$"
 
 
 def silent(*_: int) -> None:
@@ -352,6 +353,12 @@ class EventColumns:
         """A column of values, null where `holes` lets them be missing or unreadable; `text`, whether all fields are."""
         self._refuse_odd(series)
         kind, empty = "number" if len(self.reading.value_columns) == 2 else kind, _empty(series)
+        if holes != "any" and series.dtype == pl.String and kind in ("auto", "number"):
+            filled = series.filter(~empty)
+            found = filled.str.contains(_COMMA)
+            if found.any() and (kind == "number" or (found | filled.str.contains(ordering.DECIMAL)).all()):
+                commas = "holds numbers with decimal commas (12,5); write them with points (12.5)"
+                raise DataError(f"{self.name}: column {series.name!r} {commas}")
         column = _read_as(kind, series, empty, text)
         if column.dtype.is_float() and (missing is not None or holes == "none"):
             empty |= column.is_nan().fill_null(False)

@@ -294,7 +294,7 @@ class Statistics(Result):
             self.check.said,
         ]
         said += [] if self.intervals else [("intervals", LEFT_OUT.format(chain))]
-        said += [("intervals", NOT_MODEL)] if self.intervals and self.check.fits is False else []
+        said += [("intervals", NOT_MODEL)] if self.intervals and self.check.rejected else []
         return said + self._undisclosed()
 
     def _undisclosed(self) -> list[Line]:
@@ -374,7 +374,7 @@ def stats(
     shown = drift is not None and drift.events > 0  # else releases were inverted
     check = ModelCheck.of(drift) if drift is not None and shown else model_check(found.setting, *found.symbols)
     read_rightly = chain.size == chain.n or summary.method == "model"  # several chains are not read as one
-    supported = summary.method == "design" or (check.fits is not False and read_rightly)
+    supported = summary.method == "design" or (read_rightly and not check.rejected)
     summary = summary.known(supported)
     figures = {"events": summary.histogram.value, "low": summary.histogram.low, "high": summary.histogram.high}
     values = writing.symbol_columns(chain.alphabet, found.events.reading.value_columns)
