@@ -13,10 +13,6 @@ only these others and the bounds that hold exactly, as many of the one as of the
 number, stands for them all where that takes next to nothing of the room that each leaves; what it takes is left for
 later events. Of the others most never bind, so the steps look at those alone that were broken once.
 
-*A vertex* is `(key, others, exact, inverse)`: the key label of each source; of the masses besides them the labels, the
-sources and how much they are; of the bounds that hold exactly the labels, which they are and their prices; and by how
-much each mass changes with each bound.
-
 One source, compiled where numba is loaded and plain Python where not, the same numbers from both.
 """
 
@@ -79,45 +75,49 @@ def least_for_all(mass: Any, own: Any, rows: Any, n: int, size: int, count: int,
       rows: α_i(z), (I, Z), none of them much larger than 1, the mean of each at most 0.
     """
     most = MOST * size + 2
-    key, moved, total, used = wholes(size), reals(size), reals(n), wholes(n)
-    others, exact = (wholes(most), wholes(most), reals(most)), (wholes(most), wholes(most), reals(most))
-    inverse, along, room = (
-        grid(most, most),
-        reals(most),
-        (reals(size), reals(size), reals(size), reals(size), wholes(size)),
-    )
-    vertex = key, others, exact, inverse
+    key, moved, total, along, inverse = wholes(size), reals(size), reals(n), reals(most), grid(most, most)
+    others = wholes(most), wholes(most), reals(most)  # labels, sources and masses, besides those of keys
+    exact = wholes(most), wholes(most), reals(most)  # labels, bounds that hold exactly there, and prices
     sums, across, costs, changes = grid(n, count), grid(size, count), grid(n, size), grid(n, size)
+    room, prices = (reals(size), reals(size), reals(size), reals(size), wholes(size)), (costs, changes)
+    vertex = key, moved, others, exact, inverse
     basis, asked, refined = 0, 0, 0
     for z in range(size):
         key[z] = own[z]
         for y in range(n):
             costs[y, z] = 0.0 if y == own[z] else 1.0
+        for i in range(count):
+            across[z, i] = rows[i, z]
     for _ in range(STEPS * size):
-        _sum_up(mass, across, n, size, asked, vertex, basis, moved, sums)
+        _sum_up(mass, across, n, size, asked, vertex, basis, sums)
         if refined < REFINED and _corrected(vertex, basis, sums):
             refined += 1
             continue
         refined = 0
-        kind, who, bound = _worst(n, size, asked, vertex, basis, moved, sums)
+        kind, who, bound = _worst(n, size, asked, vertex, basis, sums)
         if kind == 0:
-            more = _asked_for(rows, n, size, asked, count, vertex, basis, moved, across, sums)
+            _sum_up(mass, across, n, size, count, vertex, basis, sums)
+            more = _asked_for(rows, across, n, size, asked, count, sums)
             if more == asked:
-                return _written(n, size, vertex, basis, moved, table)
+                return _written(n, size, vertex, basis, table)
             asked = more
             continue
         if kind == 2:
-            who = _rekeyed(who, vertex, basis, moved)
+            who = _rekeyed(who, vertex, basis)
         elif kind == 3:
             if basis == most:
                 return False
             _joined(rows, who, bound, vertex, basis, sums)
             who, basis = basis, basis + 1
-        _directed(rows, n, size, who, vertex, basis, moved, total, used, changes)
-        enters, source, length = _entering(n, size, own, who, vertex, basis, used, total, costs, changes, room)
+        _directed(rows, n, size, who, vertex, basis, total, changes)
+        enters, source, length = _entering(n, size, who, vertex, basis, total, prices, room)
         if enters < 0:
             return False
-        _priced(n, size, length, who, exact, inverse, basis, used, costs, changes)
+        for y in range(n):
+            for z in range(size):
+                costs[y, z] += length * changes[y, z]
+        for r in range(basis):
+            exact[2][r] += length * inverse[who, r]
         _depending(rows, enters, source, vertex, basis, along)
         _pivot(who, along, basis, inverse, others[2])
         if source >= 0:
@@ -135,11 +135,9 @@ def _part(rows: Any, bound: int, z: int, y: int, label: int, key: int) -> float:
 
 
 @compiled
-def _sum_up(
-    mass: Any, across: Any, n: int, size: int, asked: int, vertex: Any, basis: int, moved: Any, sums: Any
-) -> None:
+def _sum_up(mass: Any, across: Any, n: int, size: int, asked: int, vertex: Any, basis: int, sums: Any) -> None:
     """What is left of each source to its key, and the sums (n, I) of the bounds that are asked for."""
-    key, (labels, sources, held), _, _ = vertex
+    key, moved, (labels, sources, held), _, _ = vertex
     for z in range(size):
         moved[z] = mass[z]
     for y in range(n):
@@ -160,7 +158,7 @@ def _sum_up(
 def _corrected(vertex: Any, basis: int, sums: Any) -> bool:
     """Whether bounds that hold exactly did not; then the masses are corrected by what they were off. What they are off
     at last is rounding."""
-    _, (_, _, held), (tight, bounds, _), inverse = vertex
+    _, _, (_, _, held), (tight, bounds, _), inverse = vertex
     amiss = 0.0
     for r in range(basis):
         amiss = max(amiss, abs(sums[tight[r], bounds[r]]))
@@ -171,9 +169,9 @@ def _corrected(vertex: Any, basis: int, sums: Any) -> bool:
 
 
 @compiled
-def _worst(n: int, size: int, asked: int, vertex: Any, basis: int, moved: Any, sums: Any) -> tuple[int, int, int]:
+def _worst(n: int, size: int, asked: int, vertex: Any, basis: int, sums: Any) -> tuple[int, int, int]:
     """What is most amiss: a mass below zero (1), what is left to a key (2), a bound of a label (3), nothing (0)."""
-    _, (_, _, held), (tight, bounds, _), _ = vertex
+    _, moved, (_, _, held), (tight, bounds, _), _ = vertex
     kind, who, bound, worst = 0, -1, -1, BROKEN
     for r in range(basis):
         sums[tight[r], bounds[r]] = 0.0
@@ -191,18 +189,8 @@ def _worst(n: int, size: int, asked: int, vertex: Any, basis: int, moved: Any, s
 
 
 @compiled
-def _asked_for(
-    rows: Any, n: int, size: int, asked: int, count: int, vertex: Any, basis: int, moved: Any, across: Any, sums: Any
-) -> int:
+def _asked_for(rows: Any, across: Any, n: int, size: int, asked: int, count: int, sums: Any) -> int:
     """Put the bound that each label breaks most after those that are asked for; how many these are then."""
-    key, (labels, sources, held), _, _ = vertex
-    for i in range(asked, count):
-        for y in range(n):
-            sums[y, i] = 0.0
-        for z in range(size):
-            sums[key[z], i] += moved[z] * rows[i, z]
-        for j in range(basis):
-            sums[labels[j], i] += held[j] * rows[i, sources[j]]
     for y in range(n):
         worst, chosen = BROKEN, -1
         for i in range(count):
@@ -211,7 +199,7 @@ def _asked_for(
         if chosen >= asked:
             for z in range(size):
                 rows[chosen, z], rows[asked, z] = rows[asked, z], rows[chosen, z]
-                across[z, asked] = rows[asked, z]
+                across[z, chosen], across[z, asked] = across[z, asked], across[z, chosen]
             for k in range(n):
                 sums[k, chosen], sums[k, asked] = sums[k, asked], sums[k, chosen]
             asked += 1
@@ -219,9 +207,9 @@ def _asked_for(
 
 
 @compiled
-def _rekeyed(z: int, vertex: Any, basis: int, moved: Any) -> int:
+def _rekeyed(z: int, vertex: Any, basis: int) -> int:
     """Make the label with most of a source its key; the place of what was the key."""
-    key, (labels, sources, held), _, inverse = vertex
+    key, moved, (labels, sources, held), _, inverse = vertex
     best = -1
     for j in range(basis):
         if sources[j] == z and (best < 0 or held[j] > held[best]):
@@ -240,7 +228,7 @@ def _rekeyed(z: int, vertex: Any, basis: int, moved: Any) -> int:
 @compiled
 def _joined(rows: Any, y: int, bound: int, vertex: Any, basis: int, sums: Any) -> None:
     """Take a broken bound into the matrix, with what it lacks as one more mass, below zero."""
-    key, (labels, sources, held), (tight, bounds, price), inverse = vertex
+    key, _, (labels, sources, held), (tight, bounds, price), inverse = vertex
     for r in range(basis + 1):
         inverse[basis, r], inverse[r, basis] = 0.0, 0.0
     for j in range(basis):
@@ -254,72 +242,53 @@ def _joined(rows: Any, y: int, bound: int, vertex: Any, basis: int, sums: Any) -
 
 
 @compiled
-def _directed(
-    rows: Any, n: int, size: int, who: int, vertex: Any, basis: int, moved: Any, total: Any, used: Any, changes: Any
-) -> None:
-    """How fast the cost of each source at each label grows (n, Z) as a mass gets dearer, on labels some of whose bounds
-    hold exactly, which are `used`; and how much each label gets."""
-    key, (labels, _, held), (tight, bounds, _), inverse = vertex
+def _directed(rows: Any, n: int, size: int, who: int, vertex: Any, basis: int, total: Any, changes: Any) -> None:
+    """How fast the cost of each source at each label grows (n, Z) as a mass gets dearer; and how much each label
+    gets."""
+    key, moved, (labels, _, held), (tight, bounds, _), inverse = vertex
     for y in range(n):
-        used[y], total[y] = 0, 0.0
+        total[y] = 0.0
+        for z in range(size):
+            changes[y, z] = 0.0
     for z in range(size):
         total[key[z]] += moved[z]
     for j in range(basis):
         total[labels[j]] += held[j]
     for r in range(basis):
         y, i, more = tight[r], bounds[r], inverse[who, r]
-        if used[y]:
-            for z in range(size):
-                changes[y, z] += more * rows[i, z]
-        else:
-            used[y] = 1
-            for z in range(size):
-                changes[y, z] = more * rows[i, z]
+        for z in range(size):
+            changes[y, z] += more * rows[i, z]
 
 
 @compiled
 def _entering(
-    n: int, size: int, own: Any, who: int, vertex: Any, basis: int, used: Any, total: Any, costs: Any, changes: Any,
-    room: Any,
-) -> tuple[int, int, float]:  # fmt: skip
+    n: int, size: int, who: int, vertex: Any, basis: int, total: Any, prices: Any, room: Any
+) -> tuple[int, int, float]:
     """What the step ends with, and how long it is: a label and a source that goes there from now on, or a bound that
     costs nothing any more and no source (-1); (-1, -1): none. Of those that the step reaches first the one that it
-    reaches fastest.
-
-    Labels whose bounds cost nothing are alike, so that of these only the likeliest is looked at, and a source's own.
-    """
-    now, here, reached, fastest, which = room
-    key, _, (_, _, price), inverse = vertex
-    least, spare = FAR, -1
+    reaches fastest; labels are looked at from the likeliest one on, since many are alike."""
+    (costs, changes), (now, here, reached, fastest, which) = prices, room
+    key, _, _, (_, _, price), inverse = vertex
+    least, first = FAR, 0
     for y in range(n):
-        if not used[y] and (spare < 0 or total[y] > total[spare]):
-            spare = y
+        first = y if total[y] > total[first] else first
     for r in range(basis):
         if -inverse[who, r] > PIVOT:
             least = min(least, (max(0.0, price[r]) + LOOSE) / -inverse[who, r])
     for z in range(size):
-        now[z], here[z] = changes[key[z], z] if used[key[z]] else 0.0, costs[key[z], z]
+        now[z], here[z] = changes[key[z], z], costs[key[z], z]
         reached[z], fastest[z], which[z] = FAR, 0.0, -1
-        y = spare if used[own[z]] else own[z]  # the cheapest of those
-        if y >= 0 and now[z] > PIVOT:
-            reached[z] = (max(0.0, costs[y, z] - here[z]) + LOOSE) / now[z]
     for y in range(n):
-        if used[y]:
-            _reached(size, y, now, here, costs, changes, reached)
+        _reached(size, y, prices, room)
     for z in range(size):
         least = min(least, reached[z])
+    for k in range(n):
+        _fastest(size, (first + k) % n, least, prices, room)
     enters, source, best, length = -1, -1, 0.0, 0.0
     for r in range(basis):
         rate = 0.0 - inverse[who, r]
         if rate > PIVOT and max(0.0, price[r]) <= rate * least and rate > best:
             enters, best, length = r, rate, max(0.0, price[r]) / rate
-    for z in range(size):
-        y = spare if used[own[z]] else own[z]
-        if y >= 0 and now[z] > PIVOT and max(0.0, costs[y, z] - here[z]) <= now[z] * least:
-            fastest[z], which[z] = now[z], y
-    for y in range(n):
-        if used[y]:
-            _fastest(size, now, here, costs, changes, least, y, fastest, which)
     for z in range(size):
         if fastest[z] > best:
             enters, source, best = which[z], z, fastest[z]
@@ -329,8 +298,9 @@ def _entering(
 
 
 @compiled
-def _reached(size: int, y: int, now: Any, here: Any, costs: Any, changes: Any, reached: Any) -> None:
+def _reached(size: int, y: int, prices: Any, room: Any) -> None:
     """How far the step may go until a source costs as little at a label as at its key, where that is less."""
+    (costs, changes), (now, here, reached, _, _) = prices, room
     for z in range(size):
         rate, left = now[z] - changes[y, z], costs[y, z] - here[z]
         left = (left if left > 0.0 else 0.0) + LOOSE
@@ -339,10 +309,9 @@ def _reached(size: int, y: int, now: Any, here: Any, costs: Any, changes: Any, r
 
 
 @compiled
-def _fastest(
-    size: int, now: Any, here: Any, costs: Any, changes: Any, least: float, y: int, fastest: Any, which: Any
-) -> None:
+def _fastest(size: int, y: int, least: float, prices: Any, room: Any) -> None:
     """Which label each source comes to within the step, where it does so faster than to others."""
+    (costs, changes), (now, here, _, fastest, which) = prices, room
     for z in range(size):
         rate, left = now[z] - changes[y, z], costs[y, z] - here[z]
         best, label = fastest[z], which[z]
@@ -352,24 +321,9 @@ def _fastest(
 
 
 @compiled
-def _priced(
-    n: int, size: int, length: float, who: int, exact: Any, inverse: Any, basis: int, used: Any, costs: Any,
-    changes: Any,
-) -> None:  # fmt: skip
-    """The prices and the costs after a step."""
-    for y in range(n):
-        if used[y]:
-            for z in range(size):
-                costs[y, z] += length * changes[y, z]
-    price = exact[2]
-    for r in range(basis):
-        price[r] += length * inverse[who, r]
-
-
-@compiled
 def _depending(rows: Any, enters: int, source: int, vertex: Any, basis: int, along: Any) -> None:
     """How the masses depend on what enters."""
-    key, _, (tight, bounds, _), inverse = vertex
+    key, _, _, (tight, bounds, _), inverse = vertex
     for j in range(basis):
         along[j] = inverse[j, enters] if source < 0 else 0.0
     for r in range(basis if source >= 0 else 0):
@@ -398,7 +352,7 @@ def _pivot(who: int, along: Any, basis: int, inverse: Any, held: Any) -> None:
 @compiled
 def _left_out(who: int, row: int, vertex: Any, last: int) -> None:
     """Take a mass and a bound out of the matrix: the last ones come to their places."""
-    _, (labels, sources, held), (tight, bounds, price), inverse = vertex
+    _, _, (labels, sources, held), (tight, bounds, price), inverse = vertex
     labels[who], sources[who], held[who] = labels[last], sources[last], held[last]
     tight[row], bounds[row], price[row] = tight[last], bounds[last], price[last]
     for r in range(last + 1):
@@ -408,9 +362,9 @@ def _left_out(who: int, row: int, vertex: Any, last: int) -> None:
 
 
 @compiled
-def _written(n: int, size: int, vertex: Any, basis: int, moved: Any, table: Any) -> bool:
+def _written(n: int, size: int, vertex: Any, basis: int, table: Any) -> bool:
     """Fill in the masses of a vertex."""
-    key, (labels, sources, held), _, _ = vertex
+    key, moved, (labels, sources, held), _, _ = vertex
     for z in range(size):
         for y in range(n):
             table[z, y] = max(0.0, moved[z]) if y == key[z] else 0.0
