@@ -106,9 +106,27 @@ def attacked(name: str, model: MarkovModel, truth: np.ndarray, secret: secrets.S
         print(f"  attack on {name}, ε = {secret.epsilon:g}, side information {dial:g}: {found.sentence}", flush=True)
 
 
+CONTEXTS = ((1, 1e-4), (4, 1e-4), (16, 1e-4), (4, 0.01), (16, 0.01))  # types of people, and how readily they switch
+
+
+def chosen(people: list[list[str]]) -> tuple[int, float]:
+    """The types of people, and how readily they switch, that predict best who of these was left out of the fit."""
+    alphabet, found = sorted({value for one in people for value in one}), dict[tuple[int, float], float]()
+    for types, switch in CONTEXTS:
+        found[types, switch] = 0.0
+        for fold in range(4):
+            fitted = [one for k, one in enumerate(people) if k % 4 != fold]
+            model = MarkovModel.fit(fitted, alphabet=alphabet, types=types, switch=switch)
+            found[types, switch] += sum(model.log_likelihood(model.alphabet.encode(one)) for one in people[fold::4])
+    rows = (f"types:{types},switch:{switch:g} {sum_ / len(people):.3f}" for (types, switch), sum_ in found.items())
+    print("  log-likelihood of people left out of the fit:", ", ".join(rows), flush=True)
+    return max(found, key=lambda each: found[each])
+
+
 def mvad(data: Path | None) -> dict[str, list[dict[str, float]]]:
     """Months of young people, half of them fitted on: ever jobless within 24 months, from the July that school ends
-    with, when many are jobless for the summer, and from the September after it, where studies of these data begin."""
+    with, when many are jobless for the summer, and from the September after it, where studies of these data begin. By a
+    chain, and by the types of people that the half fitted on are predicted best by."""
     import polars as pl
 
     path = find(data, "activity/mvad_monthly.parquet")
@@ -118,10 +136,11 @@ def mvad(data: Path | None) -> dict[str, list[dict[str, float]]]:
     for name, first in (("July", 0), ("September", 2)):
         months = table.filter(pl.col("month").is_between(first, first + 23))
         people = [part["state"].to_list() for _, part in months.group_by("person", maintain_order=True)]
-        model = MarkovModel.fit(people[::2])
-        truth = np.stack([model.alphabet.encode(one) for one in people[1::2]])
         secret = secrets.ever("joblessness", epsilon=0.5, window="first 24")
-        found[name] = figures(f"mvad, from {name}", model, truth, secret)
+        for called, (types, switch) in (("", CONTEXTS[0]), (", with types of people", chosen(people[::2]))):
+            model = MarkovModel.fit(people[::2], types=types, switch=switch)
+            truth = np.stack([model.alphabet.encode(one) for one in people[1::2]])
+            found[name + called] = figures(f"mvad, from {name}{called}", model, truth, secret)
     return found
 
 

@@ -14,6 +14,7 @@ compiled, which takes some seconds, once a process has made enough releases to b
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -58,6 +59,11 @@ def reals(count: int) -> Any:
 def wholes(count: int) -> Any:
     """Room for whole numbers: a list, or an array where the caller is compiled."""
     return [0] * count
+
+
+def grid(_rows: int, _columns: int) -> Any:
+    """Room for numbers by two places: a dictionary, or an array where the caller is compiled."""
+    return defaultdict(float)
 
 
 def form(function: Any, releases: int = 1) -> Any:
@@ -136,7 +142,7 @@ def _forms() -> dict[Any, Any]:
             _hear_compiling()
         # no fast-math: reordered sums or fused products would give other last bits; a call would cost more than it does
         translate = njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-        arrays = {"reals": np.empty, "wholes": translate(_array_of_wholes)}
+        arrays = {"reals": np.empty, "wholes": translate(_array_of_wholes), "grid": translate(_array_of_rows)}
         for function in _sources[len(_known) :]:
             if function.__module__ not in _scopes:  # marked functions of other modules stand for their compiled forms
                 named = {
@@ -166,6 +172,10 @@ def _hear_compiling() -> None:
 
 def _array_of_wholes(count: int) -> NDArray[np.int64]:
     return np.empty(count, np.int64)
+
+
+def _array_of_rows(rows: int, columns: int) -> NDArray[np.float64]:
+    return np.empty((rows, columns))
 
 
 _known: dict[Any, Any] = {}

@@ -30,16 +30,15 @@ def test_the_least_cost_is_found_and_every_bound_is_kept_compiled_or_not(joined)
         found, size = [], mass.size
         for translated in (False, True):
             use(translated)
-            rows, table = bounds.ravel().copy(), np.zeros(size * n)
-            given = (mass, own, rows, n, size) if translated else (mass.tolist(), own.tolist(), rows.tolist(), n, size)
-            count = form(fewer)(given[0], given[2], size, len(bounds)) if joined else len(bounds)
-            room = table if translated else table.tolist()
-            made = form(least_for_all)(*given, count, room)
-            found.append((made, count, np.array(room)))
+            rows, table = bounds.copy(), np.zeros((size, n))
+            given = (mass, own, rows, n, size) if translated else (mass.tolist(), own.tolist(), rows, n, size)
+            count = form(fewer)(given[0], rows, size, len(bounds)) if joined else len(bounds)
+            made = form(least_for_all)(*given, count, table)
+            found.append((made, count, table))
         (made, count, plain), (again, as_many, translated) = found
         assert (made, count, plain.tolist()) == (again, as_many, translated.tolist())
         if made:
-            moved, solved = plain.reshape(size, n), solved + 1
+            moved, solved = plain, solved + 1
             assert moved.sum(1) == pytest.approx(mass, abs=1e-13)
             assert (bounds @ moved).max() <= 1e-13
             cost = mass.sum() - moved[np.arange(size), own].sum()

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from seqveil.core.bulk import compiled, reals, wholes
+from seqveil.core.bulk import compiled, grid, reals, wholes
 from seqveil.core.kernel import DENOMINATOR
 from seqveil.core.secrets.several import fewer, least_for_all
 
@@ -491,17 +491,17 @@ def _kept_by_all(
 ) -> Any:
     """The kernel of least error for all windows, as `best_for` gives it."""
     size, count = n * rows, 0
-    mass, secret, bounds, table = reals(size), reals(size), reals(2 * len(low) * size), reals(n * size)
+    mass, secret, bounds, table = reals(size), reals(size), grid(2 * len(low), size), grid(size, n)
     own, place = wholes(size), wholes(size)
     _read(belief, n, rows, noise, mass)
     for w in range(len(low)):
         _read(yes[w], n, rows, noise, secret)
         lo, hi = low[w], high[w]
         for side in range(2):
-            at, largest = count * size, 0.0
+            largest = 0.0
             for z in range(size):
-                bounds[at + z] = secret[z] - hi * mass[z] if side == 0 else lo * mass[z] - secret[z]
-                largest = max(largest, bounds[at + z])
+                bounds[count, z] = secret[z] - hi * mass[z] if side == 0 else lo * mass[z] - secret[z]
+                largest = max(largest, bounds[count, z])
             count += 1 if largest > 0.0 else 0
     taken = _distinguished(mass, bounds, size, count, place)
     for k in range(taken):
@@ -545,7 +545,7 @@ def _distinguished(mass: Any, bounds: Any, size: int, count: int, place: Any) ->
     for z in range(size):
         free = mass[z] > 0.0
         for i in range(count):
-            free = free and bounds[i * size + z] <= 0.0
+            free = free and bounds[i, z] <= 0.0
         if free or mass[z] >= UNLIKELY:
             place[taken] = z
             total += mass[z]
@@ -553,14 +553,14 @@ def _distinguished(mass: Any, bounds: Any, size: int, count: int, place: Any) ->
     for i in range(count):  # in place: what comes later is not yet written
         rest, largest = 0.0, TINY
         for z in range(size):
-            rest += bounds[i * size + z]
+            rest += bounds[i, z]
         for k in range(taken):
-            rest -= bounds[i * size + place[k]]
+            rest -= bounds[i, place[k]]
         for k in range(taken):
-            number = bounds[i * size + place[k]] / mass[place[k]] + rest / total
-            bounds[i * taken + k], largest = number, max(largest, abs(number))
+            number = bounds[i, place[k]] / mass[place[k]] + rest / total
+            bounds[i, k], largest = number, max(largest, abs(number))
         for k in range(taken):
-            bounds[i * taken + k] /= largest
+            bounds[i, k] /= largest
     for k in range(taken):
         mass[place[k]] /= total
     return taken
@@ -575,14 +575,14 @@ def _cleaned(
     for y in range(n):
         marginal[y], pure = 0.0, True
         for k in range(taken):
-            marginal[y] += table[k * n + y]
-            pure = pure and (table[k * n + y] == 0.0 or (own[k] == y and table[k * n + y] == mass[k]))
-            for i in range(count if pure and table[k * n + y] > 0.0 else 0):
-                pure = pure and bounds[i * taken + k] <= 0.0
+            marginal[y] += table[k, y]
+            pure = pure and (table[k, y] == 0.0 or (own[k] == y and table[k, y] == mass[k]))
+            for i in range(count if pure and table[k, y] > 0.0 else 0):
+                pure = pure and bounds[i, k] <= 0.0
         if marginal[y] < NEGLIGIBLE and not pure:
             marginal[y] = 0.0
             for k in range(taken):
-                table[k * n + y] = 0.0
+                table[k, y] = 0.0
         whole += marginal[y]
     for y in range(n):
         for z in range(size):
@@ -590,9 +590,9 @@ def _cleaned(
     for k in range(taken):
         left = 0.0
         for y in range(n):
-            left += table[k * n + y]
+            left += table[k, y]
         for y in range(n if left > 0.5 * mass[k] else 0):
-            share = table[k * n + y] / left
+            share = table[k, y] / left
             noisy[y * size + place[k]] = 0.0 if share < DUST else 1.0 if share > 1.0 - DUST else share
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from seqveil.core.bulk import compiled, reals, wholes
+from seqveil.core.bulk import compiled, grid, reals, wholes
 
 STEPS = 100  # for each source: beyond, the program is left to another solver
 MOST = 8  # bounds that hold exactly, for each source, likewise
@@ -29,6 +29,7 @@ EXACT = 5e-15  # what a bound that holds exactly may be off
 REFINED = 4  # times in a row that masses are corrected by what they are off
 PIVOT = 1e-8  # numbers below which nothing is divided by
 LOOSE = 1e-7  # of a symbol: by how much a step may overshoot a price to avoid a small divisor
+FAR = 1e300
 FEW = 8  # bounds that are not made fewer
 ALIKE = 0.0025  # share of its room, for each bound there is, that a bound may lose to one that stands for several
 MOST_ALIKE = 0.3  # and the most that it may lose
@@ -44,7 +45,7 @@ def fewer(mass: Any, rows: Any, size: int, count: int) -> int:
     for i in range(count):
         room[i] = 0.0
         for z in range(size):
-            room[i] -= mass[z] * rows[i * size + z]
+            room[i] -= mass[z] * rows[i, z]
     for i in range(count):
         chosen, best, has = -1, -1.0, room[i]
         for k in range(max(0, kept - LATEST), kept):
@@ -52,18 +53,16 @@ def fewer(mass: Any, rows: Any, size: int, count: int) -> int:
             if has > 0.0 and least <= min(has, room[k]):
                 left = 0.0
                 for z in range(size):
-                    left -= mass[z] * max(rows[i * size + z], rows[k * size + z])
+                    left -= mass[z] * max(rows[i, z], rows[k, z])
                 if left >= least and left > best:
                     chosen, best = k, left
+        for z in range(size):
+            rows[kept if chosen < 0 else chosen, z] = rows[i, z] if chosen < 0 else max(rows[chosen, z], rows[i, z])
         if chosen < 0:
-            for z in range(size):
-                rows[kept * size + z] = rows[i * size + z]
             room[kept] = has
             kept += 1
         else:
             room[chosen] = max(room[chosen], has)
-            for z in range(size):
-                rows[chosen * size + z] = max(rows[chosen * size + z], rows[i * size + z])
     return kept
 
 
@@ -76,282 +75,299 @@ def least_for_all(mass: Any, own: Any, rows: Any, n: int, size: int, count: int,
       rows: α_i(z), (I, Z), none of them much larger than 1, the mean of each at most 0.
     """
     most = MOST * size + 2
-    key, labels, sources, tight, bounds = wholes(size), wholes(most), wholes(most), wholes(most), wholes(most)
-    inverse, held, price, along = reals(most * most), reals(most), reals(most), reals(most)
-    moved, total, sums = reals(size), reals(n), reals(n * count)
-    costs, changes, used, names = reals(n * size), reals(n * size), wholes(n), wholes(n + 2)
-    reached, rates, lefts = wholes((n + 2) * size), reals((n + 2) * size), reals((n + 2) * size)
+    key, moved, total, along, inverse = wholes(size), reals(size), reals(n), reals(most), grid(most, most)
+    others = wholes(most), wholes(most), reals(most)  # labels, sources and masses, besides those of keys
+    exact = wholes(most), wholes(most), reals(most)  # labels, bounds that hold exactly there, and prices
+    sums, across, costs, changes = grid(n, count), grid(size, count), grid(n, size), grid(n, size)
+    room, prices = (reals(size), reals(size), reals(size), reals(size), wholes(size)), (costs, changes)
+    vertex = key, moved, others, exact, inverse
     basis, asked, refined = 0, 0, 0
     for z in range(size):
         key[z] = own[z]
         for y in range(n):
-            costs[y * size + z] = 0.0 if y == own[z] else 1.0
+            costs[y, z] = 0.0 if y == own[z] else 1.0
+        for i in range(count):
+            across[z, i] = rows[i, z]
     for _ in range(STEPS * size):
-        for z in range(size):
-            moved[z] = mass[z]
-        for j in range(basis):
-            moved[sources[j]] -= held[j]
-        _sum_up(rows, n, size, 0, asked, key, labels, sources, basis, held, moved, sums)
-        if refined < REFINED and _corrected(n, tight, bounds, basis, inverse, most, held, sums):
+        _sum_up(mass, across, n, size, asked, vertex, basis, sums)
+        if refined < REFINED and _corrected(vertex, basis, sums):
             refined += 1
             continue
         refined = 0
-        for r in range(basis):  # what they are off by now is rounding
-            sums[bounds[r] * n + tight[r]] = 0.0
-        kind, who, bound, worst = 0, -1, -1, BROKEN
-        for j in range(basis):
-            if -held[j] > worst:
-                kind, who, worst = 1, j, -held[j]
-        for z in range(size):
-            if -moved[z] > worst:
-                kind, who, worst = 2, z, -moved[z]
-        for k in range(n * asked):
-            if sums[k] > worst:
-                kind, who, bound, worst = 3, k % n, k // n, sums[k]
+        kind, who, bound = _worst(n, size, asked, vertex, basis, sums)
         if kind == 0:
-            _sum_up(rows, n, size, asked, count, key, labels, sources, basis, held, moved, sums)
-            more = _asked_for(rows, n, size, asked, count, sums)
+            _sum_up(mass, across, n, size, count, vertex, basis, sums)
+            more = _asked_for(rows, across, n, size, asked, count, sums)
             if more == asked:
-                return _written(n, size, key, labels, sources, basis, held, moved, table)
+                return _written(n, size, vertex, basis, table)
             asked = more
             continue
         if kind == 2:
-            who = _rekeyed(who, key, labels, sources, basis, inverse, most, held, moved)
-        elif kind == 3 and basis < most:
-            basis = _joined(
-                rows, n, size, who, bound, key, labels, sources, tight, bounds, basis, inverse, most, held, price, sums
-            )
-            who = basis - 1
+            who = _rekeyed(who, vertex, basis)
         elif kind == 3:
-            return False
-        for y in range(n):
-            used[y], total[y] = 0, 0.0
-        for z in range(size):
-            total[key[z]] += moved[z]
-        for j in range(basis):
-            total[labels[j]] += held[j]
-            used[tight[j]] = 1
-        priced = 0
-        for y in range(n):
-            names[priced] = y
-            priced += used[y]
-            for z in range(size if used[y] else 0):
-                changes[y * size + z] = 0.0
-        for r in range(basis):
-            at, row, more = tight[r] * size, bounds[r] * size, inverse[who * most + r]
-            for z in range(size):
-                changes[at + z] += more * rows[row + z]
-        enters, source, length = _entering(
-            n, size, own, key, used, names, priced, total, costs, changes, price, inverse, who * most, basis, reached,
-            rates, lefts,
-        )  # fmt: skip
+            if basis == most:
+                return False
+            _joined(rows, who, bound, vertex, basis, sums)
+            who, basis = basis, basis + 1
+        _directed(rows, n, size, who, vertex, basis, total, changes)
+        enters, source, length = _entering(n, size, who, vertex, basis, total, prices, room)
         if enters < 0:
             return False
-        for k in range(priced):
-            at = names[k] * size
+        for y in range(n):
             for z in range(size):
-                costs[at + z] += length * changes[at + z]
+                costs[y, z] += length * changes[y, z]
         for r in range(basis):
-            price[r] += length * inverse[who * most + r]
-        for j in range(basis):
-            along[j] = inverse[j * most + enters] if source < 0 else 0.0
-        for r in range(basis if source >= 0 else 0):
-            number = _part(rows, size, bounds[r], source, tight[r], enters, key[source])
-            if number != 0.0:
-                for j in range(basis):
-                    along[j] += number * inverse[j * most + r]
-        _pivot(who, along, basis, inverse, most, held)
+            exact[2][r] += length * inverse[who, r]
+        _depending(rows, enters, source, vertex, basis, along)
+        _pivot(who, along, basis, inverse, others[2])
         if source >= 0:
-            labels[who], sources[who] = enters, source
-        else:  # its bound holds no more
+            others[0][who], others[1][who] = enters, source
+        else:  # its bound holds exactly no more
             basis -= 1
-            _left_out(who, enters, labels, sources, tight, bounds, basis, inverse, most, held, price)
+            _left_out(who, enters, vertex, basis)
     return False
 
 
 @compiled
-def _part(rows: Any, size: int, bound: int, z: int, y: int, label: int, key: int) -> float:
+def _part(rows: Any, bound: int, z: int, y: int, label: int, key: int) -> float:
     """What a unit of mass of a source adds to a bound of label y where it goes to a label and not to its key."""
-    number = 0.0
-    if label == y:
-        number += rows[bound * size + z]
-    if key == y:
-        number -= rows[bound * size + z]
-    return number
+    return (rows[bound, z] if label == y else 0.0) - (rows[bound, z] if key == y else 0.0)
 
 
 @compiled
-def _sum_up(
-    rows: Any, n: int, size: int, begin: int, end: int, key: Any, labels: Any, sources: Any, basis: int, held: Any,
-    moved: Any, sums: Any,
-) -> None:  # fmt: skip
-    """The sums of some of the bounds for all labels."""
-    for i in range(begin, end):
-        at, row = i * n, i * size
-        for y in range(n):
-            sums[at + y] = 0.0
-        for z in range(size):
-            sums[at + key[z]] += moved[z] * rows[row + z]
-        for j in range(basis):
-            sums[at + labels[j]] += held[j] * rows[row + sources[j]]
+def _sum_up(mass: Any, across: Any, n: int, size: int, asked: int, vertex: Any, basis: int, sums: Any) -> None:
+    """What is left of each source to its key, and the sums (n, I) of the bounds that are asked for."""
+    key, moved, (labels, sources, held), _, _ = vertex
+    for z in range(size):
+        moved[z] = mass[z]
+    for y in range(n):
+        for i in range(asked):
+            sums[y, i] = 0.0
+    for j in range(basis):
+        moved[sources[j]] -= held[j]
+        y, z, some = labels[j], sources[j], held[j]
+        for i in range(asked):
+            sums[y, i] += some * across[z, i]
+    for z in range(size):
+        y, some = key[z], moved[z]
+        for i in range(asked):
+            sums[y, i] += some * across[z, i]
 
 
 @compiled
-def _corrected(n: int, tight: Any, bounds: Any, basis: int, inverse: Any, most: int, held: Any, sums: Any) -> bool:
-    """Whether bounds that hold exactly did not; then the masses are corrected by what they were off."""
+def _corrected(vertex: Any, basis: int, sums: Any) -> bool:
+    """Whether bounds that hold exactly did not; then the masses are corrected by what they were off. What they are off
+    at last is rounding."""
+    _, _, (_, _, held), (tight, bounds, _), inverse = vertex
     amiss = 0.0
     for r in range(basis):
-        amiss = max(amiss, abs(sums[bounds[r] * n + tight[r]]))
+        amiss = max(amiss, abs(sums[tight[r], bounds[r]]))
     for j in range(basis if amiss > EXACT else 0):
         for r in range(basis):
-            held[j] -= inverse[j * most + r] * sums[bounds[r] * n + tight[r]]
+            held[j] -= inverse[j, r] * sums[tight[r], bounds[r]]
     return amiss > EXACT
 
 
 @compiled
-def _asked_for(rows: Any, n: int, size: int, asked: int, count: int, sums: Any) -> int:
+def _worst(n: int, size: int, asked: int, vertex: Any, basis: int, sums: Any) -> tuple[int, int, int]:
+    """What is most amiss: a mass below zero (1), what is left to a key (2), a bound of a label (3), nothing (0)."""
+    _, moved, (_, _, held), (tight, bounds, _), _ = vertex
+    kind, who, bound, worst = 0, -1, -1, BROKEN
+    for r in range(basis):
+        sums[tight[r], bounds[r]] = 0.0
+    for j in range(basis):
+        if -held[j] > worst:
+            kind, who, worst = 1, j, -held[j]
+    for z in range(size):
+        if -moved[z] > worst:
+            kind, who, worst = 2, z, -moved[z]
+    for y in range(n):
+        for i in range(asked):
+            if sums[y, i] > worst:
+                kind, who, bound, worst = 3, y, i, sums[y, i]
+    return kind, who, bound
+
+
+@compiled
+def _asked_for(rows: Any, across: Any, n: int, size: int, asked: int, count: int, sums: Any) -> int:
     """Put the bound that each label breaks most after those that are asked for; how many these are then."""
     for y in range(n):
         worst, chosen = BROKEN, -1
         for i in range(count):
-            if sums[i * n + y] > worst:
-                worst, chosen = sums[i * n + y], i
+            if sums[y, i] > worst:
+                worst, chosen = sums[y, i], i
         if chosen >= asked:
             for z in range(size):
-                one, two = chosen * size + z, asked * size + z
-                rows[one], rows[two] = rows[two], rows[one]
+                rows[chosen, z], rows[asked, z] = rows[asked, z], rows[chosen, z]
+                across[z, chosen], across[z, asked] = across[z, asked], across[z, chosen]
             for k in range(n):
-                one, two = chosen * n + k, asked * n + k
-                sums[one], sums[two] = sums[two], sums[one]
+                sums[k, chosen], sums[k, asked] = sums[k, asked], sums[k, chosen]
             asked += 1
     return asked
 
 
 @compiled
-def _rekeyed(
-    z: int, key: Any, labels: Any, sources: Any, basis: int, inverse: Any, most: int, held: Any, moved: Any
-) -> int:
+def _rekeyed(z: int, vertex: Any, basis: int) -> int:
     """Make the label with most of a source its key; the place of what was the key."""
+    key, moved, (labels, sources, held), _, inverse = vertex
     best = -1
     for j in range(basis):
         if sources[j] == z and (best < 0 or held[j] > held[best]):
             best = j
+    for j in range(basis):
+        if sources[j] == z and j != best:
+            for r in range(basis):
+                inverse[best, r] += inverse[j, r]
     for r in range(basis):
-        number = 0.0
-        for j in range(basis):
-            if sources[j] == z:
-                number += inverse[j * most + r]
-        inverse[best * most + r] = 0.0 - number
+        inverse[best, r] = 0.0 - inverse[best, r]
     key[z], labels[best] = labels[best], key[z]
     moved[z], held[best] = held[best], moved[z]
     return best
 
 
 @compiled
-def _joined(
-    rows: Any, n: int, size: int, y: int, bound: int, key: Any, labels: Any, sources: Any, tight: Any, bounds: Any,
-    basis: int, inverse: Any, most: int, held: Any, price: Any, sums: Any,
-) -> int:  # fmt: skip
-    """Take a broken bound into the matrix, with what it lacks as one more mass, below zero; how large it is then."""
+def _joined(rows: Any, y: int, bound: int, vertex: Any, basis: int, sums: Any) -> None:
+    """Take a broken bound into the matrix, with what it lacks as one more mass, below zero."""
+    key, _, (labels, sources, held), (tight, bounds, price), inverse = vertex
     for r in range(basis + 1):
-        inverse[basis * most + r], inverse[r * most + basis] = 0.0, 0.0
+        inverse[basis, r], inverse[r, basis] = 0.0, 0.0
     for j in range(basis):
-        number = _part(rows, size, bound, sources[j], y, labels[j], key[sources[j]])
+        number = _part(rows, bound, sources[j], y, labels[j], key[sources[j]])
         if number != 0.0:
             for r in range(basis):
-                inverse[basis * most + r] -= number * inverse[j * most + r]
-    inverse[basis * most + basis] = 1.0
+                inverse[basis, r] -= number * inverse[j, r]
+    inverse[basis, basis] = 1.0
     labels[basis], sources[basis], tight[basis], bounds[basis] = y, -1, y, bound
-    held[basis], price[basis] = 0.0 - sums[bound * n + y], 0.0
-    return basis + 1
+    held[basis], price[basis] = 0.0 - sums[y, bound], 0.0
+
+
+@compiled
+def _directed(rows: Any, n: int, size: int, who: int, vertex: Any, basis: int, total: Any, changes: Any) -> None:
+    """How fast the cost of each source at each label grows (n, Z) as a mass gets dearer; and how much each label
+    gets."""
+    key, moved, (labels, _, held), (tight, bounds, _), inverse = vertex
+    for y in range(n):
+        total[y] = 0.0
+        for z in range(size):
+            changes[y, z] = 0.0
+    for z in range(size):
+        total[key[z]] += moved[z]
+    for j in range(basis):
+        total[labels[j]] += held[j]
+    for r in range(basis):
+        y, i, more = tight[r], bounds[r], inverse[who, r]
+        for z in range(size):
+            changes[y, z] += more * rows[i, z]
 
 
 @compiled
 def _entering(
-    n: int, size: int, own: Any, key: Any, used: Any, names: Any, priced: int, total: Any, costs: Any, changes: Any,
-    price: Any, inverse: Any, row: int, basis: int, reached: Any, rates: Any, lefts: Any,
-) -> tuple[int, int, float]:  # fmt: skip
+    n: int, size: int, who: int, vertex: Any, basis: int, total: Any, prices: Any, room: Any
+) -> tuple[int, int, float]:
     """What the step ends with, and how long it is: a label and a source that goes there from now on, or a bound that
     costs nothing any more and no source (-1); (-1, -1): none. Of those that the step reaches first the one that it
-    reaches fastest.
-
-    Labels whose bounds cost nothing are alike, so that of these only the likeliest is looked at. `costs` and `changes`
-    (n, Z) are what each source costs at each label, and how fast that grows.
-    """
-    least, spare, count = 1e300, -1, 0
+    reaches fastest; labels are looked at from the likeliest one on, since many are alike."""
+    (costs, changes), (now, here, reached, fastest, which) = prices, room
+    key, _, _, (_, _, price), inverse = vertex
+    least, first = FAR, 0
     for y in range(n):
-        if not used[y] and (spare < 0 or total[y] > total[spare]):
-            spare = y
+        first = y if total[y] > total[first] else first
     for r in range(basis):
-        rate = 0.0 - inverse[row + r]
-        if rate > PIVOT and max(0.0, price[r]) + LOOSE < rate * least:
-            least = (max(0.0, price[r]) + LOOSE) / rate
-    names[priced] = spare
+        if -inverse[who, r] > PIVOT:
+            least = min(least, (max(0.0, price[r]) + LOOSE) / -inverse[who, r])
     for z in range(size):
-        at = key[z] * size + z
-        now, here = changes[at] if used[key[z]] else 0.0, costs[at]
-        names[priced + 1] = own[z]
-        for k in range(priced + 2):
-            y = names[k]
-            if y >= 0 and y != key[z]:
-                rate = now - changes[y * size + z] if used[y] else now
-                if rate > PIVOT:
-                    left = max(0.0, costs[y * size + z] - here)
-                    if left <= rate * least:
-                        reached[count], rates[count], lefts[count] = y * size + z, rate, left
-                        count += 1
-                        if left + LOOSE < rate * least:
-                            least = (left + LOOSE) / rate
-    enters, source, fastest, length = -1, -1, 0.0, 0.0
+        now[z], here[z] = changes[key[z], z], costs[key[z], z]
+        reached[z], fastest[z], which[z] = FAR, 0.0, -1
+    for y in range(n):
+        _reached(size, y, prices, room)
+    for z in range(size):
+        least = min(least, reached[z])
+    for k in range(n):
+        _fastest(size, (first + k) % n, least, prices, room)
+    enters, source, best, length = -1, -1, 0.0, 0.0
     for r in range(basis):
-        rate = 0.0 - inverse[row + r]
-        if rate > PIVOT and max(0.0, price[r]) <= rate * least and rate > fastest:
-            enters, fastest, length = r, rate, max(0.0, price[r]) / rate
-    for c in range(count):
-        y, z, rate = reached[c] // size, reached[c] % size, rates[c]
-        better = rate > fastest or (rate == fastest and source >= 0 and total[y] > total[enters])
-        if better and lefts[c] <= rate * least:
-            enters, source, fastest, length = y, z, rate, lefts[c] / rate
+        rate = 0.0 - inverse[who, r]
+        if rate > PIVOT and max(0.0, price[r]) <= rate * least and rate > best:
+            enters, best, length = r, rate, max(0.0, price[r]) / rate
+    for z in range(size):
+        if fastest[z] > best:
+            enters, source, best = which[z], z, fastest[z]
+    if source >= 0:
+        length = max(0.0, costs[enters, source] - here[source]) / best
     return enters, source, length
 
 
 @compiled
-def _pivot(who: int, along: Any, basis: int, inverse: Any, most: int, held: Any) -> None:
-    """Change the inverse and the masses where one of these gives way to another, on which they depend by `along`."""
-    divisor = along[who]
-    held[who] /= divisor
-    for r in range(basis):
-        inverse[who * most + r] /= divisor
-    for j in range(basis):
-        if j != who:
-            held[j] -= along[j] * held[who]
-            for r in range(basis):
-                inverse[j * most + r] -= along[j] * inverse[who * most + r]
+def _reached(size: int, y: int, prices: Any, room: Any) -> None:
+    """How far the step may go until a source costs as little at a label as at its key, where that is less."""
+    (costs, changes), (now, here, reached, _, _) = prices, room
+    for z in range(size):
+        rate, left = now[z] - changes[y, z], costs[y, z] - here[z]
+        left = (left if left > 0.0 else 0.0) + LOOSE
+        length = left / rate if rate > PIVOT else FAR
+        reached[z] = length if length < reached[z] else reached[z]
 
 
 @compiled
-def _left_out(
-    who: int, row: int, labels: Any, sources: Any, tight: Any, bounds: Any, last: int, inverse: Any, most: int,
-    held: Any, price: Any,
-) -> None:  # fmt: skip
+def _fastest(size: int, y: int, least: float, prices: Any, room: Any) -> None:
+    """Which label each source comes to within the step, where it does so faster than to others."""
+    (costs, changes), (now, here, _, fastest, which) = prices, room
+    for z in range(size):
+        rate, left = now[z] - changes[y, z], costs[y, z] - here[z]
+        best, label = fastest[z], which[z]
+        better = (rate > PIVOT) & (rate > best) & (left <= rate * least)
+        fastest[z] = rate if better else best
+        which[z] = y if better else label
+
+
+@compiled
+def _depending(rows: Any, enters: int, source: int, vertex: Any, basis: int, along: Any) -> None:
+    """How the masses depend on what enters."""
+    key, _, _, (tight, bounds, _), inverse = vertex
+    for j in range(basis):
+        along[j] = inverse[j, enters] if source < 0 else 0.0
+    for r in range(basis if source >= 0 else 0):
+        number = _part(rows, bounds[r], source, tight[r], enters, key[source])
+        if number != 0.0:
+            for j in range(basis):
+                along[j] += number * inverse[j, r]
+
+
+@compiled
+def _pivot(who: int, along: Any, basis: int, inverse: Any, held: Any) -> None:
+    """Change the inverse and the masses where one of these gives way to another, on which they depend by `along`."""
+    divisor, last = along[who], reals(basis)
+    held[who] /= divisor
+    for r in range(basis):
+        last[r] = inverse[who, r] / divisor
+        inverse[who, r] = last[r]
+    for j in range(basis):
+        if j != who and along[j] != 0.0:
+            some = along[j]
+            held[j] -= some * held[who]
+            for r in range(basis):
+                inverse[j, r] -= some * last[r]
+
+
+@compiled
+def _left_out(who: int, row: int, vertex: Any, last: int) -> None:
     """Take a mass and a bound out of the matrix: the last ones come to their places."""
+    _, _, (labels, sources, held), (tight, bounds, price), inverse = vertex
     labels[who], sources[who], held[who] = labels[last], sources[last], held[last]
     tight[row], bounds[row], price[row] = tight[last], bounds[last], price[last]
     for r in range(last + 1):
-        inverse[who * most + r] = inverse[last * most + r]
+        inverse[who, r] = inverse[last, r]
     for j in range(last):
-        inverse[j * most + row] = inverse[j * most + last]
+        inverse[j, row] = inverse[j, last]
 
 
 @compiled
-def _written(
-    n: int, size: int, key: Any, labels: Any, sources: Any, basis: int, held: Any, moved: Any, table: Any
-) -> bool:
-    """Fill in the masses of the basis."""
-    for k in range(n * size):
-        table[k] = 0.0
+def _written(n: int, size: int, vertex: Any, basis: int, table: Any) -> bool:
+    """Fill in the masses of a vertex."""
+    key, moved, (labels, sources, held), _, _ = vertex
     for z in range(size):
-        table[z * n + key[z]] = max(0.0, moved[z])
+        for y in range(n):
+            table[z, y] = max(0.0, moved[z]) if y == key[z] else 0.0
     for j in range(basis):
-        table[sources[j] * n + labels[j]] += max(0.0, held[j])
+        table[sources[j], labels[j]] += max(0.0, held[j])
     return True
