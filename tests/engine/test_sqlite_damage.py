@@ -14,7 +14,7 @@ from seqveil.core.randomness import KeyedRandomness
 from seqveil.engine.policy import Policy
 from seqveil.engine.store import Damaged, StoreError
 from seqveil.engine.streams import CodeStreams
-from seqveil.engine.upkeep import verify
+from seqveil.engine.upkeep import backup, verify
 from seqveil.interfaces.events import EventJob, release_together
 
 ROOTS = "SELECT rootpage FROM sqlite_master WHERE tbl_name = 'users' ORDER BY rootpage"
@@ -266,5 +266,43 @@ def test_a_file_that_is_gone_beside_its_wal_does_not_begin_anew(tmp_path, how):
         opened(path)
     assert not path.exists() or path.stat().st_size == 0
     path.with_name("s.db-wal").unlink()
+    with pytest.raises(StoreError, match=r"lacks the last 60 releases .* as s\.db-lock knows"):
+        opened(path)
+    path.with_name("s.db-lock").unlink()
     with opened(path) as streams:
         assert streams.begun
+
+
+@pytest.mark.parametrize("at", [3, 40, -3000])
+@pytest.mark.parametrize("how", ["flipped", "cut"])
+def test_after_a_kill_damage_to_what_was_committed_last_is_seen(tmp_path, at, how):
+    """SQLite goes on from before the damage without a word, from the very beginning where no checkpoint has been."""
+    path, copy = killed(tmp_path), tmp_path / "copy.db"
+    wal = path.with_name("s.db-wal")
+    content = bytearray(wal.read_bytes())
+    content[at] ^= 1
+    wal.write_bytes(content if how == "flipped" else content[:at])
+    for _ in range(2):  # what is refused once stays refused
+        with pytest.raises(StoreError, match=r"lacks the last \d+ releases that were committed"):
+            opened(path)
+    if at < 0:  # else there are no tables
+        assert "committed are missing" in verify(path).problems[0]
+        with pytest.raises(StoreError, match="no copy was made"):
+            backup(path, copy)
+        assert not copy.exists()
+
+
+def test_an_older_copy_put_back_after_a_kill_is_seen_and_one_who_is_erased_is_not_missed(tmp_path):
+    path = killed(tmp_path)
+    backup(path, tmp_path / "copy.db")
+    with opened(path) as streams:
+        streams.release(["ann"], [0])
+        shutil.copy(path.with_name("s.db-lock"), tmp_path / "copy.db-lock")
+        with pytest.raises(StoreError, match="lacks the last 1 releases"):
+            opened(tmp_path / "copy.db")
+        streams.erase(["ann"])
+        assert verify(path).sound
+        shutil.copy(path, tmp_path / "erased.db")
+        shutil.copy(path.with_name("s.db-lock"), tmp_path / "erased.db-lock")
+    with opened(tmp_path / "erased.db") as streams:
+        assert streams.names() == [f"user {k}" for k in range(30)]
