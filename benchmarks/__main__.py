@@ -27,6 +27,7 @@ NAMES = (
     "gaze",
     "store",
     "kills",
+    "damage",
     "bridge",
     "service",
     "abuse",

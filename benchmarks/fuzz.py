@@ -1,5 +1,5 @@
-"""Nonsense sent to the service, requests made from its own OpenAPI document and bytes that are hardly HTTP; and commands
-with random options, over files that are spoilt.
+"""Nonsense: requests made from the service's own OpenAPI document, bytes that are hardly HTTP, and commands with random
+options over files that are spoilt.
 
 Counted are answers of 500, and stalls: an honest event that took longer than a second while the nonsense went on. Of
 commands: exit codes that no page names, tracebacks, internal errors, what took longer than a minute, and raw values on
@@ -240,8 +240,10 @@ SECRETS = ("ever:home", "count:gym:2", "followed_by:home:work", "always:shop", "
 ENCODINGS = ("utf-8-sig", "utf-16", "latin-1", "cp037")
 FILES = {  # by the name of a parameter
     **dict.fromkeys(("data", "source", "truth"), "data"),
-    **{name: name for name in ("released", "meta", "state", "key", "model", "policy", "alphabet")},
-    **{"with_model": "model", "file": "state", "out": "out", "html": "out"},
+    **{name: name for name in ("released", "meta", "state", "key", "policy", "alphabet")},
+    **dict.fromkeys(("out", "html"), "out"),
+    **dict.fromkeys(("model", "with_model"), "model"),
+    "file": "state",
 }
 POLICIES = (
     "epsilon = 1.0",
@@ -253,7 +255,7 @@ POLICIES = (
 
 
 def commands(end: float) -> dict[str, int]:
-    """Commands until the time is over, each a case with a number of its own, in a process that is begun anew if it hangs."""
+    """Commands until the time is over, each case with its number, in a process that is begun anew if it hangs."""
     found, wrong, k = Counter[str](), list[str](), 0
     with tempfile.TemporaryDirectory() as folder:
         while time.monotonic() < end:
@@ -328,7 +330,10 @@ def attempt(base: Path, folder: Path, k: int, show: bool = False) -> tuple[objec
         os.dup2(before, 2)
         os.close(before)
         said.seek(0)
-        return code, said.read().decode(errors="replace")
+        text = said.read().decode(errors="replace")
+    for typed in filter(LEAK.search, given):  # may be said again
+        text = text.replace(typed, "")
+    return code, text
 
 
 def table(dice: random.Random, values: tuple[str, ...], kind: str) -> bytes:
@@ -361,7 +366,7 @@ def table(dice: random.Random, values: tuple[str, ...], kind: str) -> bytes:
 def spoilt_files(folder: Path, dice: random.Random) -> dict[str, str]:
     """Data of some kind, and one of the files spoilt, in bytes, lines or encoding; the files by what they are."""
     kind = dice.choice(["csv", "csv", "tsv", "jsonl", "parquet", "csv.gz"])
-    values = dice.choice([(*KNOWN,) * 9, KNOWN + (f"{RAW}{dice.randrange(99)}",), (f"{RAW}1", f"{RAW}2", f"{RAW}3")])
+    values = dice.choice([(*KNOWN,) * 9, (*KNOWN, f"{RAW}{dice.randrange(99)}"), (f"{RAW}1", f"{RAW}2", f"{RAW}3")])
     name = f"raw.{kind if dice.random() < 0.9 else dice.choice(['csv', 'jsonl', 'parquet', 'txt'])}"
     (folder / name).write_bytes(table(dice, values, kind))
     (folder / "policy").write_text(dice.choice(POLICIES))
@@ -418,13 +423,13 @@ def fitting(parameter: Any, names: dict[str, str], dice: random.Random) -> str:
         return dice.choice([*ODD, *names.values()])
     if kind is not None:
         return names.get(kind, dice.choice(["out.csv", "out", "out.parquet", "out.jsonl", "-", "no/such/folder"]))
-    if parameter.name in ("secret", "user"):
-        return dice.choice(SECRETS if parameter.name == "secret" else (f"{USER}1", "ann"))
+    if parameter.name == "secret":
+        return dice.choice(SECRETS)
     if parameter.type.name in ("integer", "float", "int"):
         return dice.choice(NUMBERS)
     if "|" in shown:
         return dice.choice(shown.split("|"))
-    return dice.choice(COLUMNS if parameter.name.endswith("_column") else (*NUMBERS, *ODD))
+    return dice.choice((*COLUMNS, f"{USER}1") if shown in ("NAME", "USER") else (*NUMBERS, *ODD))
 
 
 if __name__ == "__main__":

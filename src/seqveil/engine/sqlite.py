@@ -187,10 +187,9 @@ def _committed(lock: int) -> int:
 class SqliteRecords:
     """What stands in a state file, read over one connection and checked; `hasher` is of the names of who was erased."""
 
-    committed = 0  # the newest release that must be there
-
     def __init__(self, sql: sqlite3.Connection, name: str, hasher: Hasher | None = None) -> None:
         self.sql, self.name, self.hasher = sql, name, hasher
+        self.committed = 0  # the newest release that must be there, as far as is known
 
     def damaged(self, user: int, names: Sequence[str] = ()) -> Damaged:
         """What to say of a user whose records are not what was written."""
@@ -212,10 +211,6 @@ class SqliteRecords:
     def newest(self) -> int:
         """The number of the newest release."""
         return int(self.sql.execute("SELECT coalesce(max(id), 0) FROM releases").fetchone()[0])
-
-    def lacking(self) -> int:
-        """How many of the releases that were committed are missing."""
-        return max(0, self.committed - self.newest())
 
     def find(self, names: Sequence[str]) -> list[UserRow | None]:
         """Where these users stand, also those of whom only the ledger is left; None for a new one."""
@@ -326,13 +321,13 @@ class SqliteStore(SqliteRecords):
             self._place = self._placed()
             self.sql = failing.enter_context(closing(connect(path)))
             self.begun = not _tables(self.sql, self.name)
-            self.committed = _committed(self._lock)
-            if lacking := self.committed if self.begun else self.lacking():
+            lacking = _committed(self._lock) - (0 if self.begun else self.newest())
+            if lacking > 0:
                 self._owner = 0  # so that FILE-lock stays, and says it again
                 raise StoreError(
-                    f"{self.name}: lacks the last {lacking} releases that were committed, as {self.name}-lock knows. "
-                    f"{self.name}-wal is damaged or missing, or this is an older copy: put back what was there; or move "
-                    f"{self.name}-lock away, and the ledger lacks what they disclosed"
+                    f"{self.name}: lacks the last {lacking} releases that were committed, as {self.name}-lock knows: "
+                    "its -wal is damaged or missing, or it is an older copy. Put back what was there, or move that "
+                    "away and go on with a ledger that lacks what they disclosed"
                 )
             if must_exist and self.begun:
                 raise missing
@@ -386,10 +381,7 @@ class SqliteStore(SqliteRecords):
                 raise
 
     def _note(self, newest: int) -> None:
-        """Have FILE-lock say which release is the newest, so that after a kill damage to the -wal does not go unseen.
-
-        It is written after the commit, whose sync it need not wait for: it never says more than is on the disk.
-        """
+        """Have FILE-lock say, after the commit, which release is the newest: never more than is on the disk by then."""
         with suppress(OSError):
             os.pwrite(self._lock, newest.to_bytes(8, "big"), 0)
 
