@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,8 @@ def run(data: Path | None) -> dict[str, object]:
         disclosed = (
             f"{sum(answers.values()):,} requests, {failures} answers of 500; {len(honest.waits):,} honest events, "
         )
-        disclosed += f"{honest.refused} refused, {stalls} longer than a second (the longest {max(honest.waits):.0f} ms)"
+        disclosed += f"{honest.refused} refused, {stalls} longer than a second (the longest {max(honest.waits):.0f} ms,"
+        disclosed += f" on a machine where the sender woke up to {honest.late:.0f} ms late)"
         print(f"{name}, {SECONDS:g} s: {disclosed}", flush=True)
         print("  " + "  ".join(f"{status}: {count:,}" for status, count in sorted(answers.items())))
         found[name] = {"requests": sum(answers.values()), "500": failures, "stalls": stalls, "refused": honest.refused}
@@ -61,7 +63,7 @@ class Honest:
         self._ending, self._disclosed = CONTEXT.Event(), CONTEXT.SimpleQueue()
         self._process = CONTEXT.Process(target=send_honestly, args=(port, token, self._ending, self._disclosed))
         self.waits: list[float] = []
-        self.refused = 0
+        self.refused, self.late = 0, 0.0
 
     def __enter__(self) -> Honest:
         self._process.start()
@@ -69,20 +71,22 @@ class Honest:
 
     def __exit__(self, *error: object) -> None:
         self._ending.set()
-        self.waits, self.refused = self._disclosed.get()
+        self.waits, self.refused, self.late = self._disclosed.get()
         self._process.join()
 
 
 def send_honestly(port: int, token: str, ending: Any, disclosed: Any) -> None:
-    seq, refused, waits = 0, 0, list[float]()
+    seq, refused, waits, late, begin = 0, 0, list[float](), 0.0, time.perf_counter()
     while not ending.wait(0.05):
+        late = max(late, time.perf_counter() - begin - 0.05)  # which no service can change
         begin = time.perf_counter()
         if post(port, token, [event("honest", seq)]) == 200:
             seq += 1
         else:
             refused += 1
         waits.append(1000 * (time.perf_counter() - begin))
-    disclosed.put((waits, refused))
+        begin = time.perf_counter()
+    disclosed.put((waits, refused, 1000 * late))
 
 
 def from_schema(port: int, token: str, end: float) -> Counter[int]:
@@ -306,8 +310,9 @@ def prepared(base: Path) -> Path:
             "fit data.csv -o model --context order:1",
             "release data.csv -m model --policy policy -o released.csv --meta meta --state state --key key",
         ):
-            if main(line.split()):
-                raise RuntimeError(f"seqveil {line} has failed")
+            with redirect_stderr(io.StringIO()) as said:
+                if main(line.split()):
+                    raise RuntimeError(f"seqveil {line} has failed: {said.getvalue()}")
     return base
 
 
