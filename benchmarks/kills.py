@@ -83,17 +83,14 @@ def files(kills: int, kind: str, events: int, users: int) -> dict[str, float]:
             subprocess.run(command, cwd=folder, check=True, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
             rounds += 1
             found = {key: found.get(key, 0) + value for key, value in verdict(folder, kind).items()}
-    return {**done.figures(), "files": rounds, **found}
+    return {**done.figures(), "when all was released": done.late, "files": rounds, **found}
 
 
 def kill_again_and_again(
     folder: Path, command: list[str], events: int, kills: int, done: Kills, chance: random.Random
 ) -> None:
     """Kill it as it releases, as it starts, and as it writes the output; until one run ends by itself."""
-    stride, output = (
-        2 * events / kills,
-        folder / "out.csv",
-    )  # what a run may add on average, so that all kills are needed
+    stride, output = 2 * events / kills, folder / "out.csv"  # what a run may add, so that all kills are needed
     while done.hits < kills and not output.exists():
         before, begun = released(folder), time.monotonic()
         target = before + chance.random() * stride if chance.random() < 0.8 else 0
@@ -101,7 +98,9 @@ def kill_again_and_again(
         while running.poll() is None and released(folder) < min(target, events):
             time.sleep(0.001)
         time.sleep(chance.random() * (4.0 if target == 0 or target >= events else 0.05))
-        done.kill(running, early=released(folder) == before, after=time.monotonic() - begun)
+        after, hits = released(folder), done.hits
+        done.kill(running, after == before < events, time.monotonic() - begun)
+        done.late += after == events and done.hits > hits
 
 
 def released(folder: Path) -> int:

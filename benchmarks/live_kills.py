@@ -52,6 +52,7 @@ class Kills:
 
     hits: int = 0
     early: int = 0
+    late: int = 0  # of a file, once all was in the state file
     missed: int = 0  # it had ended before
     soonest: float = np.inf
     latest: float = 0.0
