@@ -89,9 +89,9 @@ def files(kills: int, kind: str, events: int, users: int) -> dict[str, float]:
 def kill_again_and_again(
     folder: Path, command: list[str], events: int, kills: int, done: Kills, chance: random.Random
 ) -> None:
-    """Kill it as it releases, as it starts, and as it writes the output; until one run ends by itself."""
-    stride, output = 2 * events / kills, folder / "out.csv"  # what a run may add, so that all kills are needed
-    while done.hits < kills and not output.exists():
+    """Kill it as it starts and as it releases, at last twice as it writes the output; until one run ends by itself."""
+    stride, output, most = 2 * events / kills, folder / "out.csv", done.late + 2
+    while done.hits < kills and done.late < most and not output.exists():
         before, begun = released(folder), time.monotonic()
         target = before + chance.random() * stride if chance.random() < 0.8 else 0
         running = subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
