@@ -125,8 +125,8 @@ def verdict(folder: Path, kind: str) -> dict[str, int]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--events", type=int, default=200_000)
-    parser.add_argument("--users", type=int, default=20_000)
+    parser.add_argument("--events", type=int, default=20_000)
+    parser.add_argument("--users", type=int, default=2_000)
     parser.add_argument("--live", type=int, default=200, help="kills of service, bridges and Spark in all")
     chosen = parser.parse_args()
     if chosen.kills:
