@@ -29,6 +29,7 @@ NAMES = (
     "gaze",
     "store",
     "kills",
+    "damage",
     "bridge",
     "service",
     "abuse",

@@ -14,17 +14,20 @@ import json
 import os
 import random
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from benchmarks.live_kills import KINDS, PLAIN, Kills, judged
 from benchmarks.store import SYMBOLS, chain
 from seqveil.engine.policy import Policy
 from seqveil.engine.streams import CodeStreams
@@ -49,19 +52,19 @@ def run(
             rate, by_processor = drained(broker, command(broker), payload, messages, devices)
         print(f"  {name}: {rate:,.0f} messages/s, {by_processor:,.0f} per second of processor time")
         found |= {f"{name} messages/s": rate, f"{name} messages/processor second": by_processor}
-    return found | kill_trials(kills, after)
+    verdict = kill_trials(kills, after)
+    print("  " + ", ".join(f"{key} {value:,.0f}" for key, value in verdict.items()))
+    return found | verdict
 
 
 def kill_trials(kills: int, after: int = 400) -> dict[str, float]:
     """Half of the kills with numbers of the devices, half with numbers of the bridge."""
-    total: dict[str, float] = {}
-    for form, count in (("seqveil", (kills + 1) // 2), ("json", kills // 2)):
+    found, done = Counter[str](), Kills()
+    for form, count in (("seqveil", (kills + 1) // 2), ("json", kills)):
         with tempfile.TemporaryDirectory() as folder, Mosquitto(Path(folder)) as broker:
             chain().save(Path(folder) / "m.model")
-            verdict = killed(broker, count, after, form)
-        print(f"  {form}: " + ", ".join(f"{key} {value:,.0f}" for key, value in verdict.items()), flush=True)
-        total = {key: total.get(key, 0.0) + value for key, value in verdict.items()}
-    return total
+            found.update(killed(broker, count, after, form, done))
+    return done.figures() | found
 
 
 def trials() -> Iterator[tuple[str, Callable[[int, int], bytes], Callable[[Mosquitto], list[str]]]]:
@@ -79,7 +82,7 @@ def trials() -> Iterator[tuple[str, Callable[[int, int], bytes], Callable[[Mosqu
 def bridge(broker: Mosquitto, form: str) -> list[str]:
     options = ["--model", f"{broker.folder}/m.model", "--state", f"{broker.folder}/s.db", "--payload", FORMS[form]]
     command = [sys.executable, "-m", "seqveil", "bridge", "mqtt", "--begin", "--broker", f"127.0.0.1:{broker.port}"]
-    Path(broker.folder, "policy.toml").write_text('epsilon = 1.0\nmechanism = "balanced"\n')
+    KINDS[PLAIN].save(broker.folder / "policy.toml")
     return [*command, *options, "--policy", f"{broker.folder}/policy.toml"]
 
 
@@ -182,8 +185,8 @@ def processor(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-def killed(broker: Mosquitto, kills: int, after: int, form: str) -> dict[str, float]:
-    """Kill the bridge again and again, and now and then restart the broker; then count what is lost or differs.
+def killed(broker: Mosquitto, kills: int, after: int, form: str, done: Kills) -> dict[str, int]:
+    """Kill the bridge until there are so many kills, and now and then restart the broker; then count what differs.
 
     The broker has confirmed all that was sent before it is restarted: what a device sends again, as it was not
     confirmed, may overtake what it follows, and without a number is an event of its own.
@@ -191,29 +194,31 @@ def killed(broker: Mosquitto, kills: int, after: int, form: str) -> dict[str, fl
     got: list[tuple[float, str, bytes]] = []
     device, chance, confirmed = client(broker.port, "device"), random.Random(5), set[int]()
     device.on_publish = lambda _client, _data, number, *_: confirmed.add(number)
-    receiver, users, sent, restarts = client(broker.port, "receiver", "released/+", got), 50, 0, 0
+    receiver, users, sent, restarts = client(broker.port, "receiver", "released/+", got), 50, list[int](), 0
     command = bridge(broker, form)
-    for kill in range(kills):
-        with started(command) as running:
-            before, under_way = len(got), []
-            for _ in range(after):
-                value = chance.randrange(SYMBOLS)
-                payload = {"v": value} if form == "json" else {"seq": sent // users, "value": value}
-                under_way.append(device.publish(f"raw/d{sent % users}", json.dumps(payload), qos=1).mid)
-                sent += 1
-            wanted = before + chance.randrange(1, after)
-            end = time.monotonic() + 30
-            while len(got) < wanted and time.monotonic() < end:
-                time.sleep(0.001)
-            running.send_signal(signal.SIGKILL)
+    with started(command):
+        pass  # from now on the broker queues for it
+    while done.hits < kills:
+        before, under_way, begun = len(got), set[int](), time.monotonic()
+        early, wanted = chance.random() < 0.2, before + chance.randrange(1, after)
+        running = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        for _ in range(after):
+            k, value = len(sent), chance.randrange(SYMBOLS)
+            payload = {"v": value} if form == "json" else {"seq": k // users, "value": value}
+            under_way.add(device.publish(f"raw/d{k % users}", json.dumps(payload), qos=1).mid)
+            sent.append(value)
+        end = begun + (chance.random() * 3 if early else 60)
+        while (early or len(got) < wanted) and time.monotonic() < end and running.poll() is None:
+            time.sleep(0.001)
+        done.kill(running, len(got) == before, time.monotonic() - begun)
         while not confirmed.issuperset(under_way):
             time.sleep(0.01)
-        if kill % 5 == 4:
+        if done.hits % 5 == 4:
             restarts += 1
             broker.restart()
     with started(command):
         seen, end = len(got), time.monotonic() + 60
-        while len(by_number(got, form)) < sent and time.monotonic() < end:
+        while len(by_number(got, form)) < len(sent) and time.monotonic() < end:
             time.sleep(0.5)
             if len(got) > seen:  # only where nothing at all comes for a minute is the rest lost
                 seen, end = len(got), time.monotonic() + 60
@@ -222,14 +227,19 @@ def killed(broker: Mosquitto, kills: int, after: int, form: str) -> dict[str, fl
     for each in (device, receiver):
         each.disconnect()
         each.loop_stop()
-    lost = [k for k in range(sent) if (f"released/d{k % users}", k // users) not in disclosed]
+    places = [(f"d{k % users}", k // users) for k in range(len(sent))]
+    lost = [(user, seq) for user, seq in places if (f"released/{user}", seq) not in disclosed]
+    said = [json.loads(next(iter(disclosed.get((f"released/{user}", seq), ['{"value": -9}'])))) for user, seq in places]
+    codes = np.array([one["v" if form == "json" and "v" in one else "value"] for one in said])
     return {
-        "kills": kills,
         "restarts": restarts,
-        "sent": sent,
+        "sent": len(sent),
         "lost": len(lost),
-        "stalled": len({k % users for k in lost}),
-        "drawn twice": sum(len(payloads) > 1 for payloads in disclosed.values()) + max(0, len(disclosed) - sent),
+        "stalled": len({user for user, _ in lost}),
+        "drawn twice": sum(len(payloads) > 1 for payloads in disclosed.values()) + max(0, len(disclosed) - len(sent)),
+        **judged(
+            broker.folder / "s.db", KINDS[PLAIN].on(chain()), [user for user, _ in places], np.array(sent), codes, None
+        ),
     }
 
 

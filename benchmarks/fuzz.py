@@ -1,23 +1,37 @@
-"""Nonsense sent to the service: requests made from its own OpenAPI document, and bytes that are hardly HTTP.
+"""Nonsense: requests made from the service's own OpenAPI document, bytes that are hardly HTTP, and commands with random
+options over files that are spoilt.
 
-Counted are answers of 500, and stalls: an honest event that took longer than a second while the nonsense went on.
-SEQVEIL_FUZZ_SECONDS says how long each part takes (300).
+Counted are answers of 500, and stalls: an honest event that took longer than a second while the nonsense went on. Of
+commands: exit codes that no page names, tracebacks, internal errors, what took longer than a minute, and raw values on
+standard error. SEQVEIL_FUZZ_SECONDS says how long each part takes (300). `python -m benchmarks.fuzz CASE` runs one case
+of the commands again and shows it.
 """
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import os
 import random
+import re
+import shutil
 import socket
+import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import redirect_stderr
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from benchmarks.abuse import CONTEXT, event, post
 from benchmarks.service import serving
+from seqveil.interfaces.cli import app, main
 
 SECONDS = float(os.environ.get("SEQVEIL_FUZZ_SECONDS", "300"))
 STALL = 1000.0  # milliseconds
@@ -34,11 +48,12 @@ def run(data: Path | None) -> dict[str, object]:
         disclosed = (
             f"{sum(answers.values()):,} requests, {failures} answers of 500; {len(honest.waits):,} honest events, "
         )
-        disclosed += f"{honest.refused} refused, {stalls} longer than a second (the longest {max(honest.waits):.0f} ms)"
+        disclosed += f"{honest.refused} refused, {stalls} longer than a second (the longest {max(honest.waits):.0f} ms,"
+        disclosed += f" on a machine where the sender woke up to {honest.late:.0f} ms late)"
         print(f"{name}, {SECONDS:g} s: {disclosed}", flush=True)
         print("  " + "  ".join(f"{status}: {count:,}" for status, count in sorted(answers.items())))
         found[name] = {"requests": sum(answers.values()), "500": failures, "stalls": stalls, "refused": honest.refused}
-    return found
+    return found | {"commands": commands(time.monotonic() + SECONDS)}
 
 
 class Honest:
@@ -48,7 +63,7 @@ class Honest:
         self._ending, self._disclosed = CONTEXT.Event(), CONTEXT.SimpleQueue()
         self._process = CONTEXT.Process(target=send_honestly, args=(port, token, self._ending, self._disclosed))
         self.waits: list[float] = []
-        self.refused = 0
+        self.refused, self.late = 0, 0.0
 
     def __enter__(self) -> Honest:
         self._process.start()
@@ -56,20 +71,22 @@ class Honest:
 
     def __exit__(self, *error: object) -> None:
         self._ending.set()
-        self.waits, self.refused = self._disclosed.get()
+        self.waits, self.refused, self.late = self._disclosed.get()
         self._process.join()
 
 
 def send_honestly(port: int, token: str, ending: Any, disclosed: Any) -> None:
-    seq, refused, waits = 0, 0, list[float]()
+    seq, refused, waits, late, begin = 0, 0, list[float](), 0.0, time.perf_counter()
     while not ending.wait(0.05):
+        late = max(late, time.perf_counter() - begin - 0.05)  # which no service can change
         begin = time.perf_counter()
         if post(port, token, [event("honest", seq)]) == 200:
             seq += 1
         else:
             refused += 1
         waits.append(1000 * (time.perf_counter() - begin))
-    disclosed.put((waits, refused))
+        begin = time.perf_counter()
+    disclosed.put((waits, refused, 1000 * late))
 
 
 def from_schema(port: int, token: str, end: float) -> Counter[int]:
@@ -211,3 +228,215 @@ SPOILT: tuple[Callable[[bytes, random.Random], bytes], ...] = (
     odd_path,
     odd_json,
 )
+
+
+# commands
+
+LONG = 60.0  # seconds of one command
+USER, RAW = "zquser", "zqraw"  # in every name of a user, and in every value that the model does not have
+LEAK = re.compile(f"{USER}|{RAW}|8675309", re.IGNORECASE)
+WRONG = re.compile("Traceback|internal error|panicked|Warning:")
+KNOWN = ("home", "work", "gym", "shop")
+COLUMNS = ("user", "value", "time", "seq", "lat,lon", "user,value", "", "VALUE", "nobody")
+NUMBERS = ("0", "1", "2", "5", "12", "0.5", "1.0", "3.7", "-1", "1e-9", "1e6", "1e400", "nan", "inf", str(2**70))
+ODD = ("", " ", ".", ",", ":", "1,2", "0.5,2", "a" * 3000, "\udcff", "\n", "../x", "{", "ever", "2024-01-01", "10:30")
+SECRETS = ("ever:home", "count:gym:2", "followed_by:home:work", "always:shop", "ever:nobody", "ever", "count:gym:-1")
+ENCODINGS = ("utf-8-sig", "utf-16", "latin-1", "cp037")
+FILES = {  # by the name of a parameter
+    **dict.fromkeys(("data", "source", "truth"), "data"),
+    **{name: name for name in ("released", "meta", "state", "key", "policy", "alphabet")},
+    **dict.fromkeys(("out", "html"), "out"),
+    **dict.fromkeys(("model", "with_model"), "model"),
+    "file": "state",
+}
+POLICIES = (
+    "epsilon = 1.0",
+    "epsilon = 5.0\nbatch = 5",
+    "epsilon = 5.0\nblock = 5\nbudget = 20.0",
+    "budget = { total = 20.0, delta = 1e-6, over = 500 }",
+    'side_information = 0.5\n[[secret]]\never = ["gym"]\nepsilon = 0.5\nwindow = 20',
+)
+
+
+def commands(end: float) -> dict[str, int]:
+    """Commands until the time is over, each case with its number, in a process that is begun anew if it hangs."""
+    found, wrong, k = Counter[str](), list[str](), 0
+    with tempfile.TemporaryDirectory() as folder:
+        while time.monotonic() < end:
+            line, other = CONTEXT.Pipe()
+            process = CONTEXT.Process(target=work, args=(other, folder), daemon=True)
+            process.start()
+            line.recv()  # it has loaded
+            while time.monotonic() < end:
+                line.send(k)
+                try:
+                    code, said = line.recv() if line.poll(LONG) else ("long", "")
+                except EOFError:
+                    code, said = "ended", ""
+                faults = [name for name, what in (("error", WRONG), ("raw", LEAK)) if what.search(said)]
+                faults += [] if code in (0, 1, 2) else [str(code)]
+                found.update([f"exit {code}", *faults])
+                wrong += [f"case {k}: {', '.join(faults)}"] if faults else []
+                k += 1
+                if code in ("long", "ended"):
+                    break
+            process.kill()
+    counts = {"commands": k, "wrong": len(wrong), **found}
+    print(f"commands, {SECONDS:g} s: " + ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items())))
+    print("".join(f"  {each}\n" for each in wrong[:20]), end="", flush=True)
+    return counts
+
+
+def work(line: Connection, folder: str) -> None:
+    """Run cases as their numbers come."""
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    os.dup2(0, 1)
+    base = prepared(Path(folder, "base"))
+    line.send("ready")
+    while True:
+        line.send(attempt(base, Path(folder, "case"), line.recv()))
+
+
+def prepared(base: Path) -> Path:
+    """Good files of every kind, which the cases spoil."""
+    if not base.exists():
+        base.mkdir()
+        dice = random.Random(SEED)
+        (base / "data.csv").write_bytes(table(dice, KNOWN, "csv"))
+        (base / "alphabet").write_text("\n".join(KNOWN))
+        (base / "policy").write_text(POLICIES[0])
+        os.chdir(base)
+        for line in (
+            "fit data.csv -o model --context order:1",
+            "release data.csv -m model --policy policy -o released.csv --meta meta --state state --key key",
+        ):
+            with redirect_stderr(io.StringIO()) as said:
+                if main(line.split()):
+                    raise RuntimeError(f"seqveil {line} has failed: {said.getvalue()}")
+    return base
+
+
+def attempt(base: Path, folder: Path, k: int, show: bool = False) -> tuple[object, str]:
+    """Run a case: its exit code, or what it raised, and all that it said on standard error."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(base, folder)
+    os.chdir(folder)
+    dice = random.Random(f"{SEED} {k}")
+    given = arguments(spoilt_files(folder, dice), dice)
+    print("seqveil", *given, file=sys.stderr if show else sys.stdout)
+    with tempfile.TemporaryFile() as said:
+        before = os.dup(2)
+        os.dup2(2 if show else said.fileno(), 2)
+        try:
+            code: object = main(given)
+        except BaseException as error:  # no command may raise anything
+            code = f"raised {type(error).__name__}"
+        sys.stderr.flush()
+        os.dup2(before, 2)
+        os.close(before)
+        said.seek(0)
+        text = said.read().decode(errors="replace")
+    for typed in filter(LEAK.search, given):  # may be said again
+        text = text.replace(typed, "")
+    return code, text
+
+
+def table(dice: random.Random, values: tuple[str, ...], kind: str) -> bytes:
+    """A file of this kind with events of some users."""
+    import polars as pl
+
+    count, at = dice.choice([1, 30, 200]) if values != KNOWN else 200, io.BytesIO()
+    rows: dict[str, list[Any]] = {"user": [f"{USER}{dice.randrange(6)}" for _ in range(count)]}
+    if dice.random() < 0.2 and values != KNOWN:
+        rows |= {name: [f"{dice.randrange(90)}.8675309" for _ in range(count)] for name in ("lat", "lon")}
+    else:
+        rows["value"] = [dice.choice(values) for _ in range(count)]
+    rows["time"] = [
+        f"2024-05-{1 + k // 24:02}T{k % 24:02}:00:00" if dice.random() < 0.99 else RAW for k in range(count)
+    ]
+    if dice.random() < 0.8 or values == KNOWN:
+        rows["time"] = list(range(count))
+    frame = pl.DataFrame(rows)
+    if kind == "parquet":
+        frame.write_parquet(at)
+    elif kind == "jsonl":
+        frame.write_ndjson(at)
+    else:
+        frame.write_csv(
+            at, separator={"csv": ",", "tsv": "\t", "csv.gz": ";"}[kind], include_header=dice.random() < 0.9
+        )
+    return gzip.compress(at.getvalue()) if kind == "csv.gz" else at.getvalue()
+
+
+def spoilt_files(folder: Path, dice: random.Random) -> dict[str, str]:
+    """Data of some kind, and one of the files spoilt, in bytes, lines or encoding; the files by what they are."""
+    kind = dice.choice(["csv", "csv", "tsv", "jsonl", "parquet", "csv.gz"])
+    values = dice.choice([(*KNOWN,) * 9, (*KNOWN, f"{RAW}{dice.randrange(99)}"), (f"{RAW}1", f"{RAW}2", f"{RAW}3")])
+    name = f"raw.{kind if dice.random() < 0.9 else dice.choice(['csv', 'jsonl', 'parquet', 'txt'])}"
+    (folder / name).write_bytes(table(dice, values, kind))
+    (folder / "policy").write_text(dice.choice(POLICIES))
+    names = {"data": name, "released": "released.csv"} | {each: each for each in ("model", "policy", "state", "key")}
+    names |= {"meta": "meta", "alphabet": "alphabet"}
+    spoil = folder / names[dice.choice(["data", "data", "data", *names])]
+    content = spoil.read_bytes()
+    for _ in range(dice.randrange(4)):
+        content = dice.choice([flip, insert, shorten, recoded, lines_moved])(content or b"x", dice)
+    spoil.write_bytes(content)
+    return names
+
+
+def recoded(content: bytes, dice: random.Random) -> bytes:
+    return content.decode("latin-1").encode(dice.choice(ENCODINGS), errors="replace")
+
+
+def lines_moved(content: bytes, dice: random.Random) -> bytes:
+    """Some lines twice, or none, or cut into two, or in a quote that does not end."""
+    lines = content.split(b"\n")
+    for _ in range(dice.randrange(1, 4)):
+        at = dice.randrange(len(lines))
+        cut = dice.randrange(len(lines[at]) + 1)
+        lines[at : at + 1] = dice.choice([[], [lines[at]] * 3, [lines[at][:cut], lines[at][cut:]], [b'"' + lines[at]]])
+        lines = lines or [b""]
+    return b"\n".join(lines)
+
+
+def arguments(names: dict[str, str], dice: random.Random) -> list[str]:
+    """Some command that ends by itself, with what it requires and some of its options, most with values that fit."""
+    every = list(leaves(typer.main.get_command(app), []))
+    given, command = dice.choice([each for each in every if each[0][0] not in ("studio", "bridge", "spark")])
+    given = [*given]
+    for parameter in command.params:
+        if dice.random() < (0.98 if parameter.required else 0.2):
+            value = fitting(parameter, names, dice)
+            flag = dice.choice(parameter.opts) if parameter.param_type_name == "option" else None
+            given += ([] if flag is None else [flag]) + ([] if getattr(parameter, "is_flag", False) else [value])
+    return given
+
+
+def leaves(command: Any, path: list[str]) -> Any:
+    """Each command with the words that call it."""
+    if not hasattr(command, "commands"):
+        yield path, command
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from leaves(inner, [*path, name])
+
+
+def fitting(parameter: Any, names: dict[str, str], dice: random.Random) -> str:
+    """A value for a parameter, which now and then does not fit."""
+    kind, shown = FILES.get(parameter.name), parameter.metavar or ""
+    if dice.random() < 0.08:
+        return dice.choice([*ODD, *names.values()])
+    if kind is not None:
+        return names.get(kind, dice.choice(["out.csv", "out", "out.parquet", "out.jsonl", "-", "no/such/folder"]))
+    if parameter.name == "secret":
+        return dice.choice(SECRETS)
+    if parameter.type.name in ("integer", "float", "int"):
+        return dice.choice(NUMBERS)
+    if "|" in shown:
+        return dice.choice(shown.split("|"))
+    return dice.choice((*COLUMNS, f"{USER}1") if shown in ("NAME", "USER") else (*NUMBERS, *ODD))
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as place:
+        print(attempt(prepared(Path(place, "base")), Path(place, "case"), int(sys.argv[1]), show=True))

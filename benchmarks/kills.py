@@ -1,67 +1,59 @@
-"""Kill `seqveil release --state` with kill -9 again and again, then count what is lost, doubled, or off in an account.
+"""Kill `seqveil release --state` with kill -9 again and again, then count what is lost, doubled, changed or uncharged.
 
-So is whatever takes events as they come: the bridge with restarts of its broker, the service, and Spark from its first
-second on. `python -m benchmarks.kills` is the whole trial: 200 kills over 10^6 events of 10^5 users, then 200 of the
-live ones (`--live`); `python -m benchmarks kills` is a short one.
+So is whatever takes events as they come: the service, the bridges (MQTT with restarts of its broker), and Spark from
+its first second on. A kill counts where it ended a process that was alive, and what ended before is begun anew. Under a
+key event k of a user must be what a run that is not killed releases, blocks and what secrets remember included.
+
+`python -m benchmarks.kills` is the whole trial: 200 kills over files, then 200 of the live ones (`--live`);
+`python -m benchmarks kills` is a short one.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks import bridge, live_kills
-from benchmarks.store import EPSILON, SYMBOLS, chain
-from seqveil.core.bulk import numbered
-from seqveil.core.model import MarkovModel
-from seqveil.engine.policy import Policy
-from seqveil.engine.streams import CodeStreams
-from seqveil.receiver.evidence import Followed
-
-MECHANISM = "balanced"
+from benchmarks.live_kills import KINDS, Kills, judged, key_in, options
+from benchmarks.store import SYMBOLS, chain
+from seqveil.interfaces.spark.sessions import has_java
 
 
 def run(
-    data: Path | None, kills: int = 10, events: int = 50_000, users: int = 5_000, live: int = 12
+    data: Path | None, kills: int = 9, events: int = 20_000, users: int = 2_000, live: int = 12
 ) -> dict[str, float]:
-    print(f"{kills} kills of the release of {events:,} events of {users:,} users, n={SYMBOLS}, {MECHANISM}")
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        prepare(folder, events, users)
-        start = time.perf_counter()
-        done, early = kill_again_and_again(folder, kills)
-        seconds = time.perf_counter() - start
-        found = {"kills": done, "while starting": early, "seconds": seconds, **verdict(folder)}
-    print("  " + ", ".join(f"{key} {value:,.0f}" for key, value in found.items()), flush=True)
+    print(f"{kills} kills of releases of {events:,} events of {users:,} users, n={SYMBOLS}, then {live} live ones")
+    found = dict[str, float]()
+    for at, kind in enumerate(KINDS):
+        figures = files((kills + at) // len(KINDS), kind, events, users)
+        print(f"  files, {kind}: " + ", ".join(f"{key} {value:,.0f}" for key, value in figures.items()), flush=True)
+        found |= {f"files {kind} {key}": value for key, value in figures.items()}
     return found | live_trials(live)
 
 
 def live_trials(kills: int) -> dict[str, float]:
-    """Half of the kills for the bridge, four tenths for the service, the rest for Spark, which starts slowly."""
-    from seqveil.interfaces.spark.sessions import has_java
-
-    parts = {"bridge": kills // 2, "service": kills * 4 // 10}
-    parts["spark"] = kills - sum(parts.values())
-    trials: dict[str, Callable[[int], dict[str, float]]] = {"service": live_kills.service, "spark": live_kills.spark}
-    if bridge.PROGRAM is not None:
-        trials["bridge"] = bridge.kill_trials
-    if not has_java():
-        del trials["spark"]
+    """Three tenths of the kills for the service and each bridge, the rest for Spark, which starts slowly."""
+    some = kills * 3 // 10
+    trials: dict[str, tuple[bool, int, Callable[[int], dict[str, float]]]] = {
+        "service": (True, some, live_kills.service),
+        "MQTT": (bridge.PROGRAM is not None, some, bridge.kill_trials),
+        "Kafka": (True, some, live_kills.kafka),
+        "Spark": (has_java(), kills - 3 * some, live_kills.spark),
+    }
     found: dict[str, float] = {}
-    for name, count in parts.items():
-        if name not in trials or not count:
+    for name, (there, count, trial) in trials.items():
+        if not there or not count:
             print(f"  {name}: nothing was killed; mosquitto or Java is missing, or no kills were left for it")
             continue
-        verdict = trials[name](count)
+        verdict = trial(count)
         print(f"  {name}: " + ", ".join(f"{key} {value:,.0f}" for key, value in verdict.items()), flush=True)
         found |= {f"{name} {key}": value for key, value in verdict.items()}
     return found
@@ -78,65 +70,64 @@ def prepare(folder: Path, events: int, users: int) -> None:
     chain().save(folder / "model.npz")
 
 
-def command() -> list[str]:
-    options = ["--model", "model.npz", "--epsilon", f"{EPSILON}", "--mechanism", MECHANISM]
-    seqveil = [sys.executable, "-m", "seqveil", "release", "data.csv"]
-    return [*seqveil, *options, "--out", "out.csv", "--state", "state.db"]
+def files(kills: int, kind: str, events: int, users: int) -> dict[str, float]:
+    """Kill the release of one kind, of as many files as that needs, and look at what each run left in the end."""
+    done, rounds, found = Kills(), 0, dict[str, float]()
+    while done.hits < kills:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            prepare(folder, events, users)
+            command = [sys.executable, "-m", "seqveil", "release", "data.csv", *options(folder, kind)]
+            command += ["--out", "out.csv"]
+            kill_again_and_again(folder, command, events, kills, done, random.Random(f"{kind} {rounds}"))
+            subprocess.run(command, cwd=folder, check=True, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+            rounds += 1
+            found = {key: found.get(key, 0) + value for key, value in verdict(folder, kind).items()}
+    return {**done.figures(), "when all was released": done.late, "files": rounds, **found}
 
 
-def kill_again_and_again(folder: Path, kills: int) -> tuple[int, int]:
-    """Kill it as the output grows or, now and then, as it starts; then let it finish. How many, how many early."""
-    chance, out, done, early = random.Random(3), folder / "out.csv", 0, 0
-    stride = (folder / "data.csv").stat().st_size / kills  # what a run may add on average, so that all kills are needed
-    for _ in range(kills):
-        starting = chance.random() < 0.1
-        target = (out.stat().st_size if out.exists() else 0) + chance.random() * 2 * stride
-        running = subprocess.Popen(command(), cwd=folder, stderr=subprocess.DEVNULL)
-        if starting:
-            time.sleep(chance.random())
-        while not starting and running.poll() is None and not (out.exists() and out.stat().st_size >= target):
+def kill_again_and_again(
+    folder: Path, command: list[str], events: int, kills: int, done: Kills, chance: random.Random
+) -> None:
+    """Kill it as it starts and as it releases, at last twice as it writes the output; until one run ends by itself."""
+    stride, output, most = 2 * events / kills, folder / "out.csv", done.late + 2
+    while done.hits < kills and done.late < most and not output.exists():
+        before, begun = released(folder), time.monotonic()
+        target = before + chance.random() * stride if chance.random() < 0.8 else 0
+        running = subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        while running.poll() is None and released(folder) < min(target, events):
             time.sleep(0.001)
-        time.sleep(chance.random() * 0.02)
-        running.kill()
-        killed = running.wait() == -signal.SIGKILL
-        done, early = done + killed, early + (killed and starting)
-    subprocess.run(command(), cwd=folder, check=True, stderr=subprocess.DEVNULL)
-    return done, early
+        time.sleep(chance.random() * (4.0 if target == 0 or target >= events else 0.05))
+        after, hits = released(folder), done.hits
+        done.kill(running, after == before < events, time.monotonic() - begun)
+        done.late += after == events and done.hits > hits
 
 
-def verdict(folder: Path) -> dict[str, int]:
-    """Rows lost or doubled, and users whose account is not what a receiver computes from the output alone."""
+def released(folder: Path) -> int:
+    """How many releases the state file has by now, as what lies beside it says."""
+    lock = folder / "state.db-lock"
+    return int.from_bytes(lock.read_bytes()[:8], "big") if lock.exists() else 0
+
+
+def verdict(folder: Path, kind: str) -> dict[str, int]:
+    """Rows lost or doubled, releases that differ, and users whose account is not what a receiver computes."""
     import polars as pl
 
     data, out = (pl.read_csv(folder / f"{name}.csv") for name in ("data", "out"))
     rows = np.bincount(out["seq"].to_numpy(), minlength=data.height)
-    setting = Policy(epsilon=EPSILON, mechanism=MECHANISM).on(MarkovModel.load(folder / "model.npz"))
-    receiver, index = Followed(setting), dict[Hashable, int]()
-    for part in out.iter_slices(20_000):
-        users, codes = numbered(index, part["user"].to_list()), part["value"].to_numpy().astype(np.int64)
-        for _ in receiver.observe(users, codes):
-            pass
-    implied = receiver.state.take(slice(len(index)))
-    with CodeStreams.open(folder / "state.db", setting) as store:
-        kept = store.accounts()
-    place = {user: k for k, user in enumerate(kept.users)}
-    order = np.array([place[user] for user in index])
-    off = (kept.events[order] != implied.steps) | (kept.epsilon_spent[order] != implied.spent)
-    off |= (kept.most[order] != implied.account.most) | (kept.least[order] != implied.account.least)
-    return {
-        "lost": int((rows == 0).sum()),
-        "doubled": int((rows > 1).sum()),
-        "out of place": int((out["user"] != data["user"]).sum()) if out.height == data.height else data.height,
-        "accounts off": int(off.sum()) + abs(len(kept.users) - len(implied)),
-    }
+    moved = int((out["user"] != data["user"]).sum()) if out.height == data.height else data.height
+    counts = {"lost": int((rows == 0).sum()), "doubled": int((rows > 1).sum()), "out of place": moved}
+    raw, codes = (frame["value"].to_numpy().astype(np.int64) for frame in (data, out))
+    setting = KINDS[kind].on(chain())
+    return counts | judged(folder / "state.db", setting, out["user"].to_list(), raw, codes, key_in(folder))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--events", type=int, default=1_000_000)
-    parser.add_argument("--users", type=int, default=100_000)
-    parser.add_argument("--live", type=int, default=200, help="kills of bridge, service and Spark in all")
+    parser.add_argument("--events", type=int, default=20_000)
+    parser.add_argument("--users", type=int, default=2_000)
+    parser.add_argument("--live", type=int, default=200, help="kills of service, bridges and Spark in all")
     chosen = parser.parse_args()
     if chosen.kills:
         run(None, chosen.kills, chosen.events, chosen.users, chosen.live)

@@ -1,40 +1,21 @@
 """What is damaged, cut off or lost of a state file is found, or changes nothing: no release, no ledger, no position."""
 
-import random
 import shutil
 import sqlite3
 
-import numpy as np
 import pytest
 
-from reference import streams as ref
-from seqveil.core.errors import DataError, SeqveilError
-from seqveil.core.model import MarkovModel
-from seqveil.core.randomness import KeyedRandomness
-from seqveil.engine.policy import Policy
+from benchmarks.damage import cut, flipped, make, opened, silent_changes
+from seqveil.core.errors import DataError
 from seqveil.engine.store import Damaged, StoreError
-from seqveil.engine.streams import CodeStreams
-from seqveil.engine.upkeep import verify
+from seqveil.engine.upkeep import backup, verify
 from seqveil.interfaces.events import EventJob, release_together
 
 ROOTS = "SELECT rootpage FROM sqlite_master WHERE tbl_name = 'users' ORDER BY rootpage"
-USERS = [f"user {k}" for k in range(8)]
-SETTING = Policy(epsilon=0.8, mechanism="balanced").on(
-    MarkovModel(*ref.random_chain(np.random.default_rng(0), 4, 1, False))
-)
 
 
-def opened(path, **more):
-    return CodeStreams.open(path, SETTING, randomness=KeyedRandomness.seeded(1), **more)
-
-
-def make(path):
-    """A file with users of 21 to 70 releases, and positions."""
-    rng = np.random.default_rng(7)
-    with opened(path) as streams:
-        for k in range(7):
-            users = [user for at, user in enumerate(USERS) for _ in range(3 if at % 2 else 10)]
-            streams.release(users, rng.integers(0, 4, len(users)).tolist(), positions={"queue": k, "text": "x" * 50})
+def made(path):
+    make(path)
     return path
 
 
@@ -51,82 +32,19 @@ def killed(folder, calls=30):
     return folder / "left" / "s.db"
 
 
-def disclosed(streams, user):
-    """All that is known of a user, or that it is damaged."""
-    try:
-        return streams.account(user), streams.releases(user), streams.next_seqs([user]).tolist()
-    except Damaged:
-        return "found"
-
-
-def look(path, more):
-    """What a file says, and how it goes on: part by part; "found" where damage is seen."""
-    try:
-        with opened(path, must_exist=True) as streams:
-            seen = {user: disclosed(streams, user) for user in USERS}
-            seen["positions"] = streams.position("queue"), streams.position("text")
-            jobs = [EventJob([u, u], [0, len(seen[u][1])], [1, 2], None) for u in USERS if more and seen[u] != "found"]
-            release_together(streams, jobs)
-            for job in jobs:
-                made = job.outcome
-                kept = "found" if isinstance(made, StoreError) else (made.codes.tolist(), made.replayed.tolist())
-                seen[job.users[0], "more"] = kept
-            return seen
-    except SeqveilError:
-        return {"all": "found"}
-
-
-def silent_changes(folder, spoiled, count):
-    """Look at so many spoiled copies: what went by without a word, and how many were seen."""
-    make(folder / "s.db")
-    shutil.copy(folder / "s.db", folder / "true.db")
-    truth = [look(folder / "true.db", more) | {"all": ""} for more in (True, False)]
-    content, silent, found, path = (folder / "s.db").read_bytes(), [], 0, folder / "spoiled.db"
-    for k in range(count):
-        path.write_bytes(spoiled(content, k))
-        both = [look(path, more) for more in (True, False)]  # the second time: nothing right was written wrong
-        hit = any("found" in seen.values() for seen in both)
-        found += hit
-        for seen, true in zip(both, truth, strict=True):
-            silent += [(k, name) for name, said in seen.items() if said not in (true[name], "found") and not hit]
-            silent += [(k, name) for name, said in seen.items() if name in USERS and less(said, true[name])]
-        for each in folder.glob("spoiled.db*"):
-            each.unlink()
-    return silent, found
-
-
-def less(said, true):
-    """Whether a user's ledger is another than the truth, with nothing said; one set apart may have disclosed less."""
-    if said == "found":
-        return False
-    return said[0] is None or said[1] != true[1][: len(said[1])] or len(said[1]) < len(true[1]) - 1
-
-
-def flipped(content, k):
-    """One bit, two times in three in the head or where something stands: much of a small file is room."""
-    rng = random.Random(k)
-    used = [range(len(content)), range(100), [at for at, byte in enumerate(content) if byte]][k % 3]
-    damaged = bytearray(content)
-    damaged[rng.choice(used)] ^= 1 << rng.randrange(8)
-    return damaged
-
-
 @pytest.mark.slow
-def test_a_flipped_bit_is_found_or_harmless(tmp_path):
-    silent, found = silent_changes(tmp_path, flipped, 120)
+@pytest.mark.parametrize("spoiled", [flipped, cut])
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_flipped_bit_or_a_cut_is_found_or_harmless(tmp_path, spoiled, killed):
+    """`python -m benchmarks damage` has a thousand of them."""
+    silent, seen = silent_changes(tmp_path, spoiled, 60, killed)
     assert silent == []
-    assert found > 20
-
-
-@pytest.mark.slow
-def test_a_file_that_is_cut_is_refused(tmp_path):
-    silent, found = silent_changes(tmp_path, lambda content, k: content[: k * len(content) // 60], 60)
-    assert (silent, found) == ([], 60)
+    assert seen["seen when opened"] > (50 if spoiled == cut else 10)
 
 
 @pytest.mark.parametrize("size", [1, 60, 4096])
 def test_a_file_cut_to_a_few_bytes_is_refused_and_left_as_it_is(tmp_path, size):
-    path = make(tmp_path / "s.db")
+    path = made(tmp_path / "s.db")
     path.write_bytes(path.read_bytes()[:size])
     with pytest.raises((StoreError, DataError)):
         opened(path)
@@ -140,7 +58,7 @@ def damage(path, statement):
 
 
 def test_a_damaged_user_is_set_apart_and_the_others_go_on(tmp_path):
-    path = make(tmp_path / "s.db")
+    path = made(tmp_path / "s.db")
     damage(path, "UPDATE users SET spent = spent - 1 WHERE name = 'user 3'")
     with opened(path) as streams:
         with pytest.raises(Damaged, match=r"user number 4 are damaged.*seqveil state verify.*backup") as refused:
@@ -159,14 +77,14 @@ def test_a_damaged_user_is_set_apart_and_the_others_go_on(tmp_path):
 
 def test_a_file_that_does_not_say_what_it_is_for_is_refused(tmp_path):
     """Else it would go on under any model and any budget."""
-    path = make(tmp_path / "s.db")
+    path = made(tmp_path / "s.db")
     damage(path, "DELETE FROM facts WHERE name = 'setting'")
     with pytest.raises(StoreError, match="is damaged"):
         opened(path)
 
 
 def test_a_name_that_is_no_text_any_more_is_damage_of_one_user(tmp_path):
-    path = make(tmp_path / "s.db")
+    path = made(tmp_path / "s.db")
     damage(path, "UPDATE users SET name = CAST(x'75ff' AS TEXT) WHERE name = 'user 3'")
     with opened(path) as streams:
         with pytest.raises(Damaged):
@@ -197,7 +115,7 @@ def test_many_users_are_found_as_each_of_them_is(tmp_path):
     "change", ["UPDATE releases SET code = 1 - code", "UPDATE releases SET batch = 0", "DELETE FROM releases"]
 )
 def test_damaged_releases_are_never_given_back_nor_replayed(tmp_path, change):
-    path = make(tmp_path / "s.db")
+    path = made(tmp_path / "s.db")
     damage(path, f"{change} WHERE user = 4 AND seq = 8")
     with opened(path) as streams:
         assert streams.account("user 3").events == 21
@@ -212,7 +130,7 @@ def test_damaged_releases_are_never_given_back_nor_replayed(tmp_path, change):
 
 @pytest.mark.parametrize("index", ["sqlite_autoindex_users_1", "sqlite_autoindex_users_2"])
 def test_a_user_who_vanished_from_an_index_does_not_begin_anew(tmp_path, index):
-    path = make(tmp_path / "s.db")
+    path = made(tmp_path / "s.db")
     with sqlite3.connect(path) as sql:
         (page,) = sql.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (index,)).fetchone()
         (size,) = sql.execute("PRAGMA page_size").fetchone()
@@ -233,7 +151,7 @@ def test_a_user_who_vanished_from_an_index_does_not_begin_anew(tmp_path, index):
 @pytest.mark.parametrize("how", ["stale", "swapped"])
 def test_an_older_page_put_back_and_pages_in_each_others_place_are_refused(tmp_path, how):
     """Else a user would go on from an older row, or begin anew, and be drawn for a second time."""
-    path = make(tmp_path / "s.db")
+    path = made(tmp_path / "s.db")
     before = path.read_bytes()
     with opened(path) as streams:
         streams.release(["user 3"], [0])
@@ -266,5 +184,43 @@ def test_a_file_that_is_gone_beside_its_wal_does_not_begin_anew(tmp_path, how):
         opened(path)
     assert not path.exists() or path.stat().st_size == 0
     path.with_name("s.db-wal").unlink()
+    with pytest.raises(StoreError, match=r"lacks the last 60 releases .* as s\.db-lock knows"):
+        opened(path)
+    path.with_name("s.db-lock").unlink()
     with opened(path) as streams:
         assert streams.begun
+
+
+@pytest.mark.parametrize("at", [3, 40, -3000])
+@pytest.mark.parametrize("how", ["flipped", "cut"])
+def test_after_a_kill_damage_to_what_was_committed_last_is_seen(tmp_path, at, how):
+    """SQLite goes on from before the damage without a word, from the very beginning where no checkpoint has been."""
+    path, copy = killed(tmp_path), tmp_path / "copy.db"
+    wal = path.with_name("s.db-wal")
+    content = bytearray(wal.read_bytes())
+    content[at] ^= 1
+    wal.write_bytes(content if how == "flipped" else content[:at])
+    for _ in range(2):  # what is refused once stays refused
+        with pytest.raises(StoreError, match=r"lacks the last \d+ releases that were committed"):
+            opened(path)
+    if at < 0:  # else there are no tables
+        assert "committed are missing" in verify(path).problems[0]
+        with pytest.raises(StoreError, match="no copy was made"):
+            backup(path, copy)
+        assert not copy.exists()
+
+
+def test_an_older_copy_put_back_after_a_kill_is_seen_and_one_who_is_erased_is_not_missed(tmp_path):
+    path = killed(tmp_path)
+    backup(path, tmp_path / "copy.db")
+    with opened(path) as streams:
+        streams.release(["ann"], [0])
+        shutil.copy(path.with_name("s.db-lock"), tmp_path / "copy.db-lock")
+        with pytest.raises(StoreError, match="lacks the last 1 releases"):
+            opened(tmp_path / "copy.db")
+        streams.erase(["ann"])
+        assert verify(path).sound
+        shutil.copy(path, tmp_path / "erased.db")
+        shutil.copy(path.with_name("s.db-lock"), tmp_path / "erased.db-lock")
+    with opened(tmp_path / "erased.db") as streams:
+        assert streams.names() == [f"user {k}" for k in range(30)]

@@ -143,8 +143,7 @@ def condition(model: MarkovModel, states: Floats, column: Floats | Ints) -> tupl
 
 def total(distributions: Floats) -> Floats:
     """Sums of rows, strictly from left to right, as compiled code takes them."""
-    sums: Floats = np.cumsum(distributions, axis=-1)[..., -1]
-    return sums
+    return np.cumsum(distributions, axis=-1)[..., -1]
 
 
 def symbols(model: MarkovModel, states: Floats) -> Floats:

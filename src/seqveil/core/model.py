@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from seqveil.core import filtering
 from seqveil.core.alphabet import Codes, Floats, Symbols, from_json, symbols_of
-from seqveil.core.errors import InputError, ModelError
+from seqveil.core.errors import DataError, InputError, ModelError
 from seqveil.core.states import States, Trait, answered, from_arrays, mixture, named_labels
 
 # Pseudo-events of a context, spread as all events are: without any, what nobody did would count as impossible, and an
@@ -97,6 +97,21 @@ def replacing(path: str | os.PathLike[str], private: bool = False) -> Iterator[P
         settle(target.parent)  # or a power cut could undo the renaming
     finally:
         part.unlink(missing_ok=True)
+
+
+def target_of(path: str | os.PathLike[str]) -> Path:
+    """Where a file goes, once it is clear that it can stand there; a link stays, and what it leads to is replaced."""
+    target = Path(os.path.realpath(path))
+    problems = {
+        "is a folder; name a file in it": target.is_dir(),
+        "is not a regular file; use - to write to standard output": target.exists() and not target.is_file(),
+        "its folder does not exist; create it first": not target.parent.is_dir(),
+        "its folder cannot be written to; choose another": not os.access(target.parent, os.W_OK),
+    }
+    for problem, is_so in problems.items():
+        if is_so:
+            raise DataError(f"{os.path.basename(os.path.normpath(path))}: {problem}")
+    return target
 
 
 def settle(place: str | os.PathLike[str]) -> None:

@@ -232,8 +232,7 @@ def _reduced_costs(weight: Floats, cost: Floats, kappa: float, prices: Floats) -
     mass = weight[order]
     before = np.cumsum(mass, axis=0) - mass
     held = np.clip(kappa - before, 0.0, mass)
-    values: Floats = np.sum(held * np.take_along_axis(reduced, order, axis=0), axis=0) / kappa
-    return values
+    return np.sum(held * np.take_along_axis(reduced, order, axis=0), axis=0) / kappa
 
 
 def cheapest_rows(cost: Floats, caps: Floats) -> Floats:

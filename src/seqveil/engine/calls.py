@@ -142,8 +142,7 @@ class Live:
     def trackers(self, name: str) -> SecretTrackers | None:
         """The accounts of declared secrets of a user whom the store knows; None where no secret is declared."""
         slot = self.enter([name])[0]  # which may bring other arrays
-        found: SecretTrackers | None = None if self.state.trackers is None else self.state.trackers[slot]
-        return found
+        return None if self.state.trackers is None else self.state.trackers[slot]
 
     def keep(self, slots: Rows, seqs: Ints, skips: Ints, codes: Ints, *more: Any) -> None:
         """Have the store keep what a call left: the users at `slots` took events; what more an `Entry` has of them."""

@@ -68,8 +68,7 @@ class Session:
     def trackers(self) -> SecretTrackers | None:
         """The accounts under the models of all observers; None where no secret is declared."""
         with self._lock:
-            found: SecretTrackers | None = None if self._state.trackers is None else self._state.trackers[0]
-            return found
+            return None if self._state.trackers is None else self._state.trackers[0]
 
     @property
     def leakage(self) -> float:

@@ -169,11 +169,19 @@ def reading(path: FilePath, hasher: Hasher | None = None) -> Iterator[SqliteReco
     if not os.path.isfile(path):
         raise StoreError(f"{name}: cannot be opened (No such file or directory); check the path")
     with disclosed(name), closing(connect(path)) as sql:
+        records = SqliteRecords(sql, name, hasher)
+        with suppress(OSError), open(f"{os.path.realpath(path)}-lock", "rb") as file:
+            records.committed = _committed(file.fileno())  # before the snapshot, which has all of it
         sql.execute("PRAGMA query_only=ON")
         sql.execute("BEGIN")
         if not _tables(sql, name):
             raise damaged_file(name)
-        yield SqliteRecords(sql, name, hasher)
+        yield records
+
+
+def _committed(lock: int) -> int:
+    """The newest release that was committed, as FILE-lock has it while the file is in use and after a kill; else 0."""
+    return int.from_bytes(os.pread(lock, 8, 0), "big")
 
 
 class SqliteRecords:
@@ -181,6 +189,7 @@ class SqliteRecords:
 
     def __init__(self, sql: sqlite3.Connection, name: str, hasher: Hasher | None = None) -> None:
         self.sql, self.name, self.hasher = sql, name, hasher
+        self.committed = 0  # the newest release that must be there, as far as is known
 
     def damaged(self, user: int, names: Sequence[str] = ()) -> Damaged:
         """What to say of a user whose records are not what was written."""
@@ -198,6 +207,10 @@ class SqliteRecords:
         if not sound or len(facts) < len(rows) or SETTING not in facts:
             raise damaged_file(self.name)
         return facts
+
+    def newest(self) -> int:
+        """The number of the newest release."""
+        return int(self.sql.execute("SELECT coalesce(max(id), 0) FROM releases").fetchone()[0])
 
     def find(self, names: Sequence[str]) -> list[UserRow | None]:
         """Where these users stand, also those of whom only the ledger is left; None for a new one."""
@@ -308,6 +321,14 @@ class SqliteStore(SqliteRecords):
             self._place = self._placed()
             self.sql = failing.enter_context(closing(connect(path)))
             self.begun = not _tables(self.sql, self.name)
+            lacking = _committed(self._lock) - (0 if self.begun else self.newest())
+            if lacking > 0:
+                self._owner = 0  # so that FILE-lock stays, and says it again
+                raise StoreError(
+                    f"{self.name}: lacks the last {lacking} releases that were committed, as {self.name}-lock knows: "
+                    "its -wal is damaged or missing, or it is an older copy. Put back what was there, or move that "
+                    "away and go on with a ledger that lacks what they disclosed"
+                )
             if must_exist and self.begun:
                 raise missing
             if not self.begun:
@@ -353,10 +374,16 @@ class SqliteStore(SqliteRecords):
                     )
                 yield
                 self.sql.execute("COMMIT")
+                self._note(self.newest())
             except BaseException:
                 with suppress(sqlite3.Error):
                     self.sql.execute("ROLLBACK")
                 raise
+
+    def _note(self, newest: int) -> None:
+        """Have FILE-lock say, after the commit, which release is the newest: never more than is on the disk by then."""
+        with suppress(OSError):
+            os.pwrite(self._lock, newest.to_bytes(8, "big"), 0)
 
     def close(self) -> None:
         """Close the file, and have SQLite copy the -wal into it; others may then open it."""
@@ -389,9 +416,8 @@ class SqliteStore(SqliteRecords):
             (last,) = self.sql.execute("SELECT coalesce(max(id), 0) FROM users").fetchone()
             ids[new] = np.arange(last + 1, last + 1 + new.size)
             self.sql.executemany(NEW_USER, [(int(ids[k]), names[k], name_hash(names[k])) for k in new.tolist()])
-        (end,) = self.sql.execute("SELECT coalesce(max(id), 0) FROM releases").fetchone()
         releases, latest = [], dict[int, int]()  # each with the place of the one of the same user before it
-        for place, columns in enumerate(entry.columns(ids), end + 1):
+        for place, columns in enumerate(entry.columns(ids), self.newest() + 1):
             user = columns[0]
             releases.append((place, latest.get(user), user, *columns, checksum(columns)))
             latest[user] = place
@@ -407,6 +433,7 @@ class SqliteStore(SqliteRecords):
     def forget(self, row: UserRow, hashed: bytes) -> int:
         """Keep nothing of a user but the ledger, under a hash of the name; how many releases were there."""
         ledger = *row[1:7], b"", None
+        self._note(0)  # the newest release may go
         self.sql.execute("UPDATE users SET name = ?, hash = ? WHERE id = ?", (hashed, name_hash(hashed), row.id))
         self.sql.execute(LEDGER, (0, *ledger, checksum((row.id, hashed, *ledger)), row.id))
         return self.sql.execute("DELETE FROM releases WHERE user = ?", (row.id,)).rowcount

@@ -312,8 +312,7 @@ class CodeStreams:
     def position(self, source: str) -> Position | None:
         """What was last kept as the position of this source."""
         with self._lock:
-            found: Position | None = self._store.fact(POSITION + source)
-            return found
+            return self._store.fact(POSITION + source)
 
     # looking after it
 

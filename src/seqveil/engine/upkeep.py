@@ -114,6 +114,8 @@ def verify(path: FilePath) -> Verified:
             if records.sql.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
                 found.problems.append("the tables are damaged (SQLite's own check)")
             records.facts()
+            if (lacking := records.committed - records.newest()) > 0:
+                found.problems.append(f"the last {lacking} releases that were committed are missing")
             for user, _, row in records.users():
                 found.users += row is None or not row.erased
                 try:
@@ -153,7 +155,7 @@ def backup(path: FilePath, copy: FilePath) -> Verified:
                 made.execute("DELETE FROM facts WHERE name = ?", (sqlite.EPOCH,))
                 made.execute(sqlite.CHECKPOINT).fetchall()
             found = verify(target)
-            if found.sound:
+            if found.sound and records.newest() >= records.committed:
                 return found
             raise StoreError(f"{records.name}: is damaged, so no copy was made; `seqveil state verify` lists all")
         except BaseException:

@@ -52,8 +52,7 @@ def synthetic(kind: str, users: int, length: int, seed: int = 0, **options: Any)
         raise InputError(f"expected a kind of stream among {', '.join(KINDS)}, got {kind!r}")
     if users < 1 or length < 1:
         raise InputError(f"users and length must be >= 1; got {users} and {length}")
-    made: Generated = globals()[kind](users, length, seed, **options)
-    return made
+    return globals()[kind](users, length, seed, **options)
 
 
 def clicks(users: int, length: int, seed: int) -> Generated:

@@ -196,8 +196,7 @@ def open_state(state: Path, setting: Terms, key: Path | None, begin: bool, gaps:
             f"{state.name}: expected a state file, and there is none or it is empty; restore it from a backup, or pass "
             "--begin, for the first start alone: all accounts start at zero"
         )
-    how: dict[str, Any] = {"key": key_for(state, key), "gaps": gaps, "must_exist": not begin}
-    store = CodeStreams.open(state, setting, **how)
+    store = CodeStreams.open(state, setting, key=key_for(state, key), gaps=gaps, must_exist=not begin)
     if store.begun:
         log("an account begins at zero", "warning", file=state.name, detail=BEGINS)
     if store.setting is not setting:

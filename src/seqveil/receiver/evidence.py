@@ -328,8 +328,7 @@ class Chain:
 def distribution(weights: Floats, floor: float) -> Floats:
     """The weights as a distribution, or one a row, in which nothing has less than `floor` of the sum."""
     lifted = np.maximum(weights, floor * weights.sum(-1, keepdims=True))
-    found: Floats = lifted / lifted.sum(-1, keepdims=True)
-    return found
+    return lifted / lifted.sum(-1, keepdims=True)
 
 
 class Walk:

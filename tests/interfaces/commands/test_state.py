@@ -97,6 +97,9 @@ def test_an_export_is_whole_or_not_there(tmp_path, capsys):
     code, _, err = run(capsys, *command, "--user", "bob", "--user", "nobody")
     assert (code, "nothing was released of this user" in err) == (2, True)
     assert not list(tmp_path.glob("o.jsonl*"))
+    for out, why in (("", "is a folder"), (tmp_path / "no" / "o.jsonl", "o.jsonl: its folder does not exist")):
+        code, _, err = run(capsys, "export", tmp_path / "s.db", "--out", out)
+        assert (code, why in err) == (2, True)
 
 
 @pytest.mark.slow

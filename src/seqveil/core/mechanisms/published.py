@@ -101,8 +101,7 @@ def _move(
 
 
 def _within(low: Floats, high: Floats, marginal: Floats, epsilon: float) -> NDArray[np.bool_]:
-    inside: NDArray[np.bool_] = (low >= math.exp(-epsilon) * marginal) & (high <= math.exp(epsilon) * marginal)
-    return inside
+    return (low >= math.exp(-epsilon) * marginal) & (high <= math.exp(epsilon) * marginal)
 
 
 @rules_kept

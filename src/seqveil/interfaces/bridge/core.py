@@ -208,7 +208,7 @@ class Core:
 
     def _answer(self, message: Message, user: str | None, outcome: Outcome) -> None:
         if isinstance(outcome, Refusal):
-            self.count(outcome)
+            self.counts.refused[outcome.reason] += 1
             self.link.refuse(message, user, outcome)
         elif outcome is not None and user is not None:
             self.link.release(message, user, outcome)
@@ -298,10 +298,6 @@ class Core:
         if repeated and self.link.certain and not event.again:  # it was published, and the sender has sent it twice
             return None
         return self.payloads.write(seq, int(made.codes[0]), float(made.epsilons[0]), event)
-
-    def count(self, refusal: Refusal) -> None:
-        """Count a refusal by its reason."""
-        self.counts.refused[refusal.reason] += 1
 
     def warn(self, text: str) -> None:
         """Log a warning, once: what repeats is in the counts."""

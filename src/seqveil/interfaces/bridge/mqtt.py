@@ -293,7 +293,7 @@ class MqttLink:
         if not came.qos:
             self._core.warn("messages at QoS 0 may get lost on the way; devices should publish with QoS 1")
             if len(self._waiting) >= MOST:
-                self._core.count(Refusal("load"))
+                self._core.counts.refused["load"] += 1
                 return
         try:
             topic = came.topic
@@ -311,9 +311,9 @@ class MqttLink:
 
     def _on_publish(self, client: paho.Client, data: Any, mid: int, reason: Any, properties: Any) -> None:
         kind, message = self._under_way.pop(mid)
-        refused = str(reason) if reason.is_failure else None
-        if refused is not None and kind == "release":
-            raise BrokerError(f"the broker refuses a release ({refused}); check its ACL and limits")
+        if reason.is_failure:
+            said = f"the broker refuses a {kind} ({reason}); check its ACL"
+            if kind == "release":
+                raise BrokerError(f"{said} and limits")
+            self._core.warn(said)
         message.waits -= 1
-        if refused is not None:
-            self._core.warn(f"the broker refuses a {kind} ({refused}); check its ACL")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqveil.core.errors import DataError, InputError
+from seqveil.core.errors import InputError
 
 if TYPE_CHECKING:
     from seqveil.core.secrets import Secret
@@ -126,8 +126,8 @@ def parse_numbers(text: str, name: str, kind: type[float] = float) -> list[Any]:
 
 def check_model_out(out: Path, *read: str | Path) -> None:
     """Refuse to write the model over what it is made from, or where no file can be, before anything is read."""
+    from seqveil.core.model import target_of
     from seqveil.interfaces.files.writing import refuse_read
 
     refuse_read(out, read)
-    if out.is_dir() or not out.absolute().parent.is_dir():
-        raise DataError(f"{out.name}: is a folder, or lies in none; name a file in a folder that exists")
+    target_of(out)

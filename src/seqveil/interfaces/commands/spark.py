@@ -171,9 +171,8 @@ def account(
     from seqveil.interfaces.spark.failures import driver_errors
 
     if "://" not in checkpoint and not os.path.isdir(os.path.join(checkpoint, "state")):
-        raise DataError(
-            f"{os.path.basename(checkpoint.rstrip('/'))}: is not the checkpoint of a release; check the path"
-        )
+        name = os.path.basename(checkpoint.rstrip("/"))
+        raise DataError(f"{name}: is not the checkpoint of a release; check the path")
     with cluster.session() as session, driver_errors():
         everyone, rows = on_spark.total(session, checkpoint), on_spark.account(session, checkpoint)
         found = rows if user is None else rows.where(F.col("user") == user)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqveil.core.errors import DataError, InputError
-from seqveil.core.model import replacing
+from seqveil.core.model import replacing, target_of
 from seqveil.core.words import aligned, count
 from seqveil.engine.policy import saved_terms
 from seqveil.interfaces.commands import options as o
@@ -130,7 +130,7 @@ def export(file: StateFile, out: o.Out, user: Users = None) -> None:
         found, sink = held.enter_context(reading(file)), sys.stdout
         found.whole()
         if out != "-":
-            part = held.enter_context(replacing(out, private=True))
+            part = held.enter_context(replacing(target_of(out), private=True))
             sink = held.enter_context(part.open("w", encoding="utf-8"))
         names = user or [str(name) for _, name, row in found.users() if row is None or not row.erased]
         for name, row in _rows(found, names):
@@ -212,8 +212,6 @@ def _terms_of(file: Path) -> Terms:
 
     with reading(file) as found:
         facts = found.facts()
-    if "setting" not in facts:
-        raise DataError(f"{file.name}: does not say what it was released with; run `seqveil state verify` on it")
     return saved_terms(codec.loads(facts["setting"]), models(facts)[-1])
 
 

@@ -21,7 +21,7 @@ import polars as pl
 from seqveil.core.alphabet import Bins, Symbols
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
-from seqveil.core.model import Reading, replacing
+from seqveil.core.model import Reading, replacing, target_of
 from seqveil.core.words import CHECK_ON_PEOPLE, Line, Result, cell_text, count, plain
 from seqveil.engine.policy import Terms
 from seqveil.engine.secrets import SecretTotal
@@ -186,28 +186,13 @@ def check_place(path: FilePath, inputs: Sequence[Any] = (), format: str | None =
     output_format(path, format)
     refuse_read(path, inputs)
     if os.fspath(path) != "-":
-        _target(path)
+        target_of(path)
 
 
 def refuse_read(path: FilePath, inputs: Sequence[Any]) -> None:
     """Refuse to write over what is read; inputs that are no files are passed over."""
     if any(same_file(path, other) for other in inputs if isinstance(other, str | os.PathLike)):
         raise DataError(f"{file_name(path)}: is read and written at once; choose another output")
-
-
-def _target(path: FilePath) -> Path:
-    """Where a file goes, once it is clear that it can stand there; a link stays, and what it leads to is replaced."""
-    target = Path(os.path.realpath(path))
-    problems = {
-        "is a folder; name a file in it": target.is_dir(),
-        "is not a regular file; use - to write to standard output": target.exists() and not target.is_file(),
-        "its folder does not exist; create it first": not target.parent.is_dir(),
-        "its folder cannot be written to; choose another": not os.access(target.parent, os.W_OK),
-    }
-    for problem, is_so in problems.items():
-        if is_so:
-            raise DataError(f"{file_name(path)}: {problem}")
-    return target
 
 
 def write_frame(
@@ -240,7 +225,7 @@ def write_frame(
         sys.stdout.buffer.write(rows.getbuffer())
         sys.stdout.buffer.flush()
         return
-    with replacing(_target(path)) as part:
+    with replacing(target_of(path)) as part:
         write(part)
         if meta is not None:
             write_text(side_of(path, side), said)
@@ -248,7 +233,7 @@ def write_frame(
 
 def write_text(path: FilePath, text: str) -> None:
     """Write a small file whole or not at all."""
-    with replacing(_target(path)) as part:
+    with replacing(target_of(path)) as part:
         part.write_text(text, encoding="utf-8")
 
 

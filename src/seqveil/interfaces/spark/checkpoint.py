@@ -63,8 +63,7 @@ def noted(spark: SparkSession, checkpoint: str) -> dict[str, Any] | None:
     """What a checkpoint is for; None where it does not say so."""
     if NOTE not in names_in(spark, checkpoint):
         return None
-    found: dict[str, Any] = json.loads(spark.read.text(f"{checkpoint}/{NOTE}", wholetext=True).first()[0])  # type: ignore[index]
-    return found
+    return json.loads(spark.read.text(f"{checkpoint}/{NOTE}", wholetext=True).first()[0])  # type: ignore[index]
 
 
 def names_in(spark: SparkSession, *folder: str) -> list[str]:

@@ -66,5 +66,4 @@ def translated(error: Exception) -> SeqveilError:
         why = getattr(error, "getCondition", lambda: None)() or type(error).__name__
         return SparkFailed(f"Spark failed ({why}); its log says more (--log), and may show data")
     kind, text = found.groups()
-    known: SeqveilError = getattr(errors, kind, SparkFailed if kind == SparkFailed.__name__ else DataError)(text)
-    return known
+    return getattr(errors, kind, SparkFailed if kind == SparkFailed.__name__ else DataError)(text)
