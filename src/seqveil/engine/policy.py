@@ -297,11 +297,10 @@ class Policy:
         size = f" of {self.batch} events" if in_batches else ""
         if self.block > 1:
             what, many, size = "block", "blocks", f" of {self.block} events"
-        said = (
+        found = [
             f"each {what}{size} moves what anyone who knows the model believes about a user's whole sequence by at "
             f"most a factor e^{rate:g} = {math.exp(rate):.3g}, up or down"
-        )
-        found = [said]
+        ]
         if self.block > 1:
             found.append(
                 f"one release alone by up to as much, and given the earlier ones of its block by up to e^{2 * rate:g}"

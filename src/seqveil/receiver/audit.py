@@ -313,31 +313,24 @@ class Audit:
         """Add what these releases cost, each at so much ε; those `inside` a block go on with it."""
         self._worst_release = max(self._worst_release, float(costs.max(initial=0.0)))
         self._each_release &= within(costs, levels)
-        if self.setting.budget.span is not None:
-            self._look_back(users, costs, times, self.setting.budget.span, inside)
+        budget = self.setting.budget
+        if budget.span is None:
+            return
+        for k, user in enumerate(users):  # what was realised in a window, by a queue of its own for each user
+            recent = self._recent.setdefault(user, deque())
+            count = self._counts[user] = self._counts.get(user, -1) + 1
+            now = float(count) if budget.seconds is None or times is None else float(times[k])
+            if inside[k] and recent:
+                recent.pop()  # a block counts once, by what it has cost so far
+            recent.append((now, float(costs[k])))
+            while now - recent[0][0] >= budget.span:
+                recent.popleft()
+            self._worst_window = max(self._worst_window, math.fsum(cost for _, cost in recent))
 
     def _compare(self, claimed: Floats | None, used: Floats) -> None:
         if claimed is not None:
             same = np.isnan(claimed) | (np.abs(claimed - used) <= ROUNDING * (1 + used))
             self._epsilons = bool(same.all()) and self._epsilons is not False
-
-    def _look_back(
-        self, users: Sequence[Hashable], costs: Floats, times: Floats | None, span: float, inside: Mask
-    ) -> None:
-        """The largest sum of realised costs in any window, by a queue of its own for each user.
-
-        A block counts once, by what it has cost so far: the events `inside` one take the place of those before them.
-        """
-        for k, user in enumerate(users):
-            recent = self._recent.setdefault(user, deque())
-            count = self._counts[user] = self._counts.get(user, -1) + 1
-            now = float(count) if self.setting.budget.seconds is None or times is None else float(times[k])
-            if inside[k] and recent:
-                recent.pop()
-            recent.append((now, float(costs[k])))
-            while now - recent[0][0] >= span:
-                recent.popleft()
-            self._worst_window = max(self._worst_window, math.fsum(cost for _, cost in recent))
 
     def report(self, unchanged: bool | None = None) -> Report:
         """Everything found so far; `unchanged` is what the caller knows of the file."""
