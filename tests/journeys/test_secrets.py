@@ -159,7 +159,8 @@ def test_a_secret_is_kept_from_several_observers(seqveil, files):
     assert len(without.err.strip().splitlines()) == 1
     found = seqveil("audit", "r.csv", "-m", "m.model", *policy, "--json")
     assert found.code == 0, found.err
-    setting = saved_terms(saved, MODEL, [MIXED, OTHER])
+    setting = sv.Policy(secrets=secret, observers=[OTHER, MIXED], side_information=0.0).on(MODEL)
+    assert setting.to_dict() == saved
     figures = [worst(secret, setting, pl.read_csv("r.csv"), each) for each in (MODEL, OTHER)]
     assert max(figures) <= found.json["secrets"][0]["log_odds_worst"] + 1e-9 <= 0.5 + 1e-9
     assert found.json["secrets"][0]["log_odds_worst"] == made.json["secrets"][0]["log_odds_worst"]

@@ -22,12 +22,9 @@ class SeqveilError(Exception):
 class InputError(SeqveilError, ValueError):
     """What the caller passed cannot be used as it is; `position` is that of the event it is about, or None."""
 
-    position: Any = None
-
     def __init__(self, message: str = "", position: int | None = None) -> None:
         super().__init__(message)
-        if position is not None:
-            self.position = position
+        self.position: Any = position
 
 
 class UnknownSymbol(InputError):

@@ -132,14 +132,11 @@ class Leakages(ByUser):
             ahead_most, ahead_least = chain.spread(most, True), chain.spread(least, False)
         # a release the belief ruled out (an unsound mechanism's) reveals everything, for good
         disclosed_all = np.isinf(self.most) | (marginal == 0)
+        after = Leakages(most.max(1), least.min(1), ahead_most, ahead_least)
         if not disclosed_all.any():
-            return Leakages(most.max(1), least.min(1), ahead_most, ahead_least)
-        return Leakages(
-            np.where(disclosed_all, np.inf, most.max(1)),
-            np.where(disclosed_all, -np.inf, least.min(1)),
-            np.where(disclosed_all[:, None], self.ahead_most, ahead_most),
-            np.where(disclosed_all[:, None], self.ahead_least, ahead_least),
-        )
+            return after
+        everything = np.full(len(marginal), np.inf)
+        return Leakages(everything, -everything, self.ahead_most, self.ahead_least).where(disclosed_all, after)
 
     def skip(self, chain: MarkovModel) -> Leakages:
         """The account after a symbol of which nothing was disclosed: sequences go on, and nothing is charged."""

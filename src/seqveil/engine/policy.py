@@ -297,11 +297,10 @@ class Policy:
         size = f" of {self.batch} events" if in_batches else ""
         if self.block > 1:
             what, many, size = "block", "blocks", f" of {self.block} events"
-        said = (
+        found = [
             f"each {what}{size} moves what anyone who knows the model believes about a user's whole sequence by at "
             f"most a factor e^{rate:g} = {math.exp(rate):.3g}, up or down"
-        )
-        found = [said]
+        ]
         if self.block > 1:
             found.append(
                 f"one release alone by up to as much, and given the earlier ones of its block by up to e^{2 * rate:g}"
@@ -398,11 +397,10 @@ class Policy:
         file = Path(path)
         try:
             saved = tomllib.loads(file.read_text(encoding="utf-8"))
-        except OSError as error:
-            missing = (
-                "no such policy file" if isinstance(error, FileNotFoundError) else "the policy file cannot be read"
-            )
-            raise InputError(f"{file.name}: {missing}; check the path") from None
+        except FileNotFoundError:
+            raise InputError(f"{file.name}: no such policy file; check the path") from None
+        except OSError:
+            raise InputError(f"{file.name}: the policy file cannot be read; check the path") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError):
             raise InputError(
                 f"{file.name}: is not TOML; write lines such as epsilon = 1.0, each with its value"
@@ -450,21 +448,18 @@ def policy_of(given: Policy | None, shorthand: Mapping[str, Any]) -> Policy:
     return given
 
 
-def saved_terms(saved: Mapping[str, Any], model: MarkovModel, observers: Sequence[MarkovModel] = ()) -> Terms:
-    """The terms that `Terms.to_dict` gave the values of, for the model they were made with and no other; `observers`:
-    the models of further observers, in any order."""
+def saved_terms(saved: Mapping[str, Any], model: MarkovModel) -> Terms:
+    """The terms that `Terms.to_dict` gave the values of, for the model they were made with and no other."""
     try:
         slots = model.alphabet.slots
         clock = None if slots is None else slots.to_json()
         if saved["model"] != model.fingerprint or saved.get("slots", clock) != clock:
             raise ModelError(OTHER_MODEL)
-        known = {observer.fingerprint: observer for observer in observers}
-        if not set(saved["observers"]) <= known.keys():
+        if saved["observers"]:
             raise ModelError(
                 "the release was made for observers with models of their own; name the models of all of them"
             )
         chosen = {name: saved[name] for name in ("mechanism", "epsilon", "distortion")}
-        chosen["observers"] = tuple(known[fingerprint] for fingerprint in saved["observers"])
         if "over" in saved.get("budget", {}):
             chosen["epsilon"] = None
         plain = {name: value for name, value in saved.items() if name not in ("model", "slots", "costs", "cells")}
@@ -501,10 +496,8 @@ def _settle(policy: Policy) -> None:
     if isinstance(costs, str) and costs not in distortions.NAMES:
         raise InputError(f"expected a distortion among {', '.join(distortions.NAMES)}, got {costs[:40]!r}")
     for name in ("batch", "block"):
-        size = getattr(policy, name)
-        if type(size) is not int or size < 1:
-            whole_number(name, size)
-        put[name] = int(size)
+        whole_number(name, getattr(policy, name))
+        put[name] = int(getattr(policy, name))
     if not isinstance(policy.withhold, bool | np.bool_):
         raise InputError(f"expected withhold to be true or false, got {type(policy.withhold).__name__}")
     put["withhold"] = bool(policy.withhold)

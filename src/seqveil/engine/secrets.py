@@ -182,10 +182,8 @@ class SecretTotal:
             return ""
         said = []
         if self.without_window:
-            some = (
-                f"these {self.users}" if self.without_window == self.users else f"{self.without_window} of {self.users}"
-            )
-            said.append(f"the first window of {some} streams is not over")
+            which = "these" if self.without_window == self.users else f"{self.without_window} of"
+            said.append(f"the first window of {which} {self.users} streams is not over")
         if self.inside_window:
             said.append(f"the last window of {self.inside_window} of {self.users} streams is not over")
         return "; ".join(said) + ": the bound is about the whole window, not about the part so far" * bool(said)

@@ -19,7 +19,7 @@ from seqveil.core import filtering, mechanisms
 from seqveil.core import times as clock
 from seqveil.core.alphabet import UNKNOWN as UNKNOWN
 from seqveil.core.alphabet import WITHHELD as WITHHELD
-from seqveil.core.bulk import ByUser, took_step
+from seqveil.core.bulk import ByUser, places_within, took_step
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints, Kernels, to_weights
 from seqveil.core.leakage import Leakages, cost, pass_over, weight_range
@@ -145,12 +145,8 @@ def rounds(users: Rows) -> list[Rows]:
     """Positions of a chunk's events in rounds that hold each user once, in the order of the events."""
     if users.size < 2:
         return [np.arange(1)] * users.size
-    order = np.argsort(users, kind="stable")
-    ordered = users[order]
-    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-    nth = np.arange(users.size) - np.repeat(starts, np.diff(np.r_[starts, users.size]))
-    turn = np.empty_like(nth)
-    turn[order] = nth
+    turn = np.empty(users.size, np.int64)
+    turn[np.argsort(users, kind="stable")] = places_within(np.unique(users, return_counts=True)[1])
     return np.split(np.argsort(turn, kind="stable"), np.cumsum(np.bincount(turn))[:-1])
 
 

@@ -307,7 +307,11 @@ class _Trials:
     def row(self, policy: Policy, total: float) -> PlanRow:
         """What a policy costs."""
         terms = policy.on(self.model)
-        people = self._people(_usual_people(terms, self.length) if self.most is None else self.most)
+        quick = terms.distortion.is_hamming and not terms.in_batches
+        if terms.guards:  # a release takes tenths of a millisecond in closed form, else hundredths of a second
+            quick = terms.in_closed_form and terms.model.size <= QUICK
+        usual = min(200, max(5, (10_000 if quick else 400) // self.length))  # fewer where a release takes long
+        people = self._people(usual if self.most is None else self.most)
         done = len(self.people)
         label = f"policy {done + 1} of {self.expected}, on {words.count(len(people), 'person', 'people')}"
         self.tell(label, done / self.expected)
@@ -320,14 +324,6 @@ class _Trials:
             return [*self.model.sample(self.length, many, self.seed)]
         places = np.unique(np.linspace(0, len(self.given) - 1, min(many, len(self.given))).astype(int))
         return sorted((self.given[k][: self.length] for k in places.tolist()), key=len, reverse=True)
-
-
-def _usual_people(terms: Terms, length: int) -> int:
-    """How many people a policy is tried on unless somebody says so: some, and fewer where a release takes long."""
-    quick = terms.distortion.is_hamming and not terms.in_batches
-    if terms.guards:  # a release takes some tenths of a millisecond in closed form, else some hundredths of a second
-        quick = terms.in_closed_form and terms.model.size <= QUICK
-    return min(200, max(5, (10_000 if quick else 400) // length))
 
 
 def _searched(tried: _Trials, wishes: Wishes) -> tuple[list[PlanRow], PlanRow | None]:

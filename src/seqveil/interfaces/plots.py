@@ -21,7 +21,6 @@ from seqveil.core.errors import needs_extra
 from seqveil.core.kernel import Floats, Ints
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from seqveil.interfaces.planning import Plan
@@ -127,7 +126,12 @@ def stream(
     # from the least to the greatest symbol that occurs or that an observer ever holds likely
     seen = np.concatenate([raw, made[shown], np.flatnonzero(distributions.max(0) > 0.05)])
     for axes in (top, middle):
-        _name_symbols(axes, labels)
+        if len(labels) > NAMED:  # too many names to read
+            axes.set_ylabel("symbol")
+        else:
+            plain = [label.replace("$", r"\$") for label in labels]  # a dollar sign begins a formula
+            short = [label if len(label) <= LONG else label[: LONG - 1] + "…" for label in plain]
+            axes.set_yticks(np.arange(len(labels)), short, fontsize=7)
         axes.set_ylim(seen.min() - 0.6, seen.max() + 0.6)
     bottom.step(steps, leakage, where="mid", color=DECODED, lw=2.5, label="exact leakage of what was released")
     bottom.step(steps, composed, where="mid", color=LIMIT, ls="--", lw=1.2, label="Σε, what composition charges")
@@ -137,13 +141,3 @@ def stream(
     bottom.legend(frameon=False, fontsize=8, loc="lower right")
     bottom.set_xlim(-0.5, len(raw) - 0.5)
     return finish(figure, path)
-
-
-def _name_symbols(axes: Axes, labels: Sequence[str]) -> None:
-    """Names of the symbols on the vertical axis, where there are few enough to read."""
-    if len(labels) > NAMED:
-        axes.set_ylabel("symbol")
-        return
-    plain = [label.replace("$", r"\$") for label in labels]  # a dollar sign begins a formula
-    short = [label if len(label) <= LONG else label[: LONG - 1] + "…" for label in plain]
-    axes.set_yticks(np.arange(len(labels)), short, fontsize=7)

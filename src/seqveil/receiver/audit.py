@@ -16,7 +16,6 @@ from seqveil.core.bulk import numbered
 from seqveil.core.errors import DataError, InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.leakage import larger_side
-from seqveil.core.mechanisms import Sent
 from seqveil.core.private import origin_in_words
 from seqveil.core.randomness import known_as
 from seqveil.core.secrets import Secret, SecretTrackers
@@ -27,7 +26,6 @@ from seqveil.engine.stream import (
     NOTHING,
     TIMELESS_SECRETS,
     Mask,
-    Released,
     Terms,
     allowance,
     check_room,
@@ -244,13 +242,6 @@ class Audit:
         self._recent: dict[Hashable, deque[tuple[float, float]]] = {}
         self._counts: dict[Hashable, int] = {}
 
-    def _account(self, users: Sequence[Hashable], made: Released) -> None:
-        """Take releases into the accounts of the secrets, each user once."""
-        before = np.empty(len(users), object)
-        before[:] = [self._accounts.get(user, self._first) for user in users]
-        check_room(before)
-        self._accounts.update(zip(users, observed(before, made.remembered), strict=True))
-
     def take(
         self,
         users: Sequence[Hashable],
@@ -274,7 +265,10 @@ class Audit:
             if blocks:
                 levels[turn], inside[turn] = made.running.levels, made.places > 0
             if self._first is not None:
-                self._account([names[k] for k in turn.tolist()], made)
+                here, before = [names[k] for k in turn.tolist()], np.empty(turn.size, object)
+                before[:] = [self._accounts.get(user, self._first) for user in here]
+                check_room(before)
+                self._accounts.update(zip(here, observed(before, made.remembered), strict=True))
             if self._drift is not None:
                 self._drift.take(who[turn], made)
         self._releases += int((codes != NOTHING).sum())
@@ -296,8 +290,14 @@ class Audit:
         Where the path is None the batch went without a release, and the codes say only how many symbols it had.
         `epsilons` are those the file claims: the batch's ε on its first row, 0 on the others.
         """
-        stamps = None if time is None else np.array([time])
-        sent, used = self._path(known_as(user), path, codes.size, stamps)
+        stamps, followed, setting = None if time is None else np.array([time]), self._followed, self.setting
+        row = numbered(self._index, [known_as(user)])
+        if row[0] >= len(followed.state):
+            followed.state = followed.state.grown(setting, 2 * len(self._index))
+        used = allowance(setting, followed.state.take(row), stamps)[0]
+        sent, followed.state = followed.state.move(
+            row, lambda state: batches.observe(setting, state, path, codes.size, stamps)
+        )
         cost = np.zeros(1) if sent is None else np.array([larger_side(sent.most, sent.least)])
         if sent is not None:
             self._releases += 1
@@ -307,50 +307,30 @@ class Audit:
         self._compare(epsilons, np.concatenate([used, np.zeros(codes.size - 1)]))
         return float(used[0])
 
-    def _path(
-        self, user: Hashable, path: tuple[int, ...] | None, length: int, times: Floats | None
-    ) -> tuple[Sent | None, Floats]:
-        """The batch of a user that was released as this path, and its ε."""
-        row, followed, setting = numbered(self._index, [user]), self._followed, self.setting
-        if row[0] >= len(followed.state):
-            followed.state = followed.state.grown(setting, 2 * len(self._index))
-        used = allowance(setting, followed.state.take(row), times)[0]
-        sent, followed.state = followed.state.move(
-            row, lambda state: batches.observe(setting, state, path, length, times)
-        )
-        return sent, used
-
     def _count(
         self, users: Sequence[Hashable], costs: Floats, levels: Floats, times: Floats | None, inside: Mask
     ) -> None:
         """Add what these releases cost, each at so much ε; those `inside` a block go on with it."""
         self._worst_release = max(self._worst_release, float(costs.max(initial=0.0)))
         self._each_release &= within(costs, levels)
-        if self.setting.budget.span is not None:
-            self._look_back(users, costs, times, self.setting.budget.span, inside)
+        budget = self.setting.budget
+        if budget.span is None:
+            return
+        for k, user in enumerate(users):  # what was realised in a window, by a queue of its own for each user
+            recent = self._recent.setdefault(user, deque())
+            count = self._counts[user] = self._counts.get(user, -1) + 1
+            now = float(count) if budget.seconds is None or times is None else float(times[k])
+            if inside[k] and recent:
+                recent.pop()  # a block counts once, by what it has cost so far
+            recent.append((now, float(costs[k])))
+            while now - recent[0][0] >= budget.span:
+                recent.popleft()
+            self._worst_window = max(self._worst_window, math.fsum(cost for _, cost in recent))
 
     def _compare(self, claimed: Floats | None, used: Floats) -> None:
         if claimed is not None:
             same = np.isnan(claimed) | (np.abs(claimed - used) <= ROUNDING * (1 + used))
             self._epsilons = bool(same.all()) and self._epsilons is not False
-
-    def _look_back(
-        self, users: Sequence[Hashable], costs: Floats, times: Floats | None, span: float, inside: Mask
-    ) -> None:
-        """The largest sum of realised costs in any window, by a queue of its own for each user.
-
-        A block counts once, by what it has cost so far: the events `inside` one take the place of those before them.
-        """
-        for k, user in enumerate(users):
-            recent = self._recent.setdefault(user, deque())
-            count = self._counts[user] = self._counts.get(user, -1) + 1
-            now = float(count) if self.setting.budget.seconds is None or times is None else float(times[k])
-            if inside[k] and recent:
-                recent.pop()
-            recent.append((now, float(costs[k])))
-            while now - recent[0][0] >= span:
-                recent.popleft()
-            self._worst_window = max(self._worst_window, math.fsum(cost for _, cost in recent))
 
     def report(self, unchanged: bool | None = None) -> Report:
         """Everything found so far; `unchanged` is what the caller knows of the file."""

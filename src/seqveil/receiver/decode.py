@@ -168,16 +168,14 @@ def _smooth(model: MarkovModel, kept: list[tuple[Floats, Says]]) -> None:
 
 
 def _cases(setting: stream.Terms, before: stream.State, seen: Any) -> Floats:
-    """The distribution of case and state before an event, (B, K, S)."""
-    if setting.in_blocks:
-        return _in_blocks(seen)
-    trackers: Any = before.trackers
-    return states_of(trackers) if setting.remembered else filtering.clear(before.states)[:, None]
+    """The distribution of case and state before an event, (B, K, S).
 
-
-def _in_blocks(seen: Any) -> Floats:
-    """Before events of blocks: the state, (B, 2, S), along its path and as it moves on freely, which is what a fake
-    block says of it. Outside of a block an event is one of its own."""
+    The state of a block is that along its path, and as it moves on freely, which is what a fake block says of it.
+    Outside of a block an event is one of its own.
+    """
+    if not setting.in_blocks:
+        trackers: Any = before.trackers
+        return states_of(trackers) if setting.remembered else filtering.clear(before.states)[:, None]
     blocks, inside, states = seen.running, seen.running.running[:, None], filtering.clear(seen.states)
     _, weights, begins = seen.cases
     free = np.where(inside, blocks.skews[:, None] * filtering.clear(blocks.free), states)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from seqveil.core.bulk import places_within
-from seqveil.core.kernel import DENOMINATOR, Floats, Ints, Kernels
+from seqveil.core.kernel import DENOMINATOR, Floats, Ints
 from seqveil.engine import stream
 from seqveil.receiver.evidence import Followed
 
@@ -34,10 +34,6 @@ class Indicators:
         events, n = self.values.shape
         fourth, second = (self.values**4).sum(0), (self.values**2).sum(0)
         return bool((events * fourth > 5 * n * second**2).any())
-
-    def follows(self) -> Ints:
-        """Events that have one of the same stream before them."""
-        return np.flatnonzero(self.place > 0)
 
 
 def indicators(setting: stream.Terms, users: Ints, codes: Ints, times: Floats | None = None) -> Indicators | None:
@@ -70,7 +66,8 @@ def _invert(setting: stream.Terms, seen: stream.Released) -> Floats | None:
             built = stream.kernels(setting, seen.beliefs[part], float(epsilon))
             if built.outputs.shape[1] < n:
                 return None
-            table = _tables(built)
+            columns = [built.column(np.full(part.size, k, np.int64)) for k in range(built.outputs.shape[1])]
+            table = np.stack(columns, axis=2) / float(DENOMINATOR)  # probabilities of all outputs, (B, n, K)
             marginal = np.einsum("bx,bxy->by", weights[part], table)
             scaled = table / np.where(marginal > 0, marginal, 1.0)[:, None, :]
             gram = scaled @ table.transpose(0, 2, 1)
@@ -80,13 +77,6 @@ def _invert(setting: stream.Terms, seen: stream.Released) -> Floats | None:
             column = np.take_along_axis(scaled, which.argmax(1)[:, None, None], axis=2)
             values[part] = np.linalg.solve(gram, column)[:, :, 0]
     return values
-
-
-def _tables(built: Kernels) -> Floats:
-    """Probabilities (B, n, K) of all outputs."""
-    users, outputs = built.outputs.shape
-    columns = [built.column(np.full(users, k, np.int64)) for k in range(outputs)]
-    return np.stack(columns, axis=2) / float(DENOMINATOR)
 
 
 def histogram(found: Indicators, window: Ints, windows: int) -> tuple[Floats, Floats]:
@@ -104,7 +94,7 @@ def transitions(found: Indicators) -> tuple[Floats, Floats]:
     With w_t = v_{t-1}(a) v_t(b): Var Σ w = Σ (w_t² - w_t) + 2 Σ (w_t w_{t+1} - [a = b] v_{t-1}(a) v_t(a) v_{t+1}(a)) in
     expectation, because products two or more steps apart are uncorrelated given the data.
     """
-    values, after = found.values, found.follows()
+    values, after = found.values, np.flatnonzero(found.place > 0)
     before, now = values[after - 1], values[after]
     totals = before.T @ now
     middle = after[found.place[after] > 1] - 1  # events with one before and one after

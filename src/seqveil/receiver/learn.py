@@ -234,7 +234,9 @@ def climb(
     enough = TOLERANCE * evidence.events
     while done < rounds and change > enough:
         done += 1
-        tried = _pushed(chain, plain, push)
+        both = (chain.first, plain.first), (chain.rows, plain.rows)
+        pushed = (distribution(old * (new / old) ** push, FLOOR) for old, new in both)
+        tried = plain if push == 1.0 else Chain(*pushed)
         after, new = _round(evidence, tried, centre, strength)
         if new < value and push > 1.0:
             tried, push = plain, 1.0
@@ -256,14 +258,6 @@ def maximise(found: ExpectedStatistics, centre: Chain, strength: float) -> Chain
     """The chain that expected counts and prior ask for."""
     first, rows = found.first + strength * centre.first, found.moves + strength * centre.rows
     return Chain(distribution(first, FLOOR), distribution(rows, FLOOR))
-
-
-def _pushed(chain: Chain, plain: Chain, push: float) -> Chain:
-    """A step beyond what a round asks for, by so much."""
-    if push == 1.0:
-        return plain
-    both = (chain.first, plain.first), (chain.rows, plain.rows)
-    return Chain(*(distribution(old * (new / old) ** push, FLOOR) for old, new in both))
 
 
 def posterior(chain: Chain, evidence: Evidence, strength: float, many: int) -> Chain:

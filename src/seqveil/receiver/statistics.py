@@ -185,7 +185,7 @@ def _design(found: Indicators, slots: Ints, z: float) -> Parts:
     return (
         _interval(counts.sum(0), spread.sum(0), z, float(size.sum())),
         _interval(counts, spread, z, size[:, None]),
-        _interval(moves, moved, z, float(len(found.follows()))),
+        _interval(moves, moved, z, float((found.place > 0).sum())),
     )
 
 

@@ -99,7 +99,7 @@ def test_randomised_response_reaches_its_level(n):
 
 
 def broken(build, sound=True, ldp=2.0):
-    return Mechanism("broken", "", "", "", sound, ldp, build)
+    return Mechanism("broken", "", "", "", build, sound=sound, ldp=ldp)
 
 
 def fixed_table(outputs, rows):

@@ -6,7 +6,6 @@ as a batch of one.
 
 from __future__ import annotations
 
-import math
 from functools import partial
 
 from seqveil.core.distortion import Distortion
@@ -59,8 +58,6 @@ crr = Mechanism(
     summary="the paper's Algorithm 1, as published; to compare with",
     guarantee="none: y leaks log(e^-ε + (1-e^-ε)/β(y)), more than ε where β(y) < 1/(1+e^ε)",
     trusts="model",
-    sound=False,
-    ldp=math.inf,
     build=published.crr,
 )
 guarded = _sound(
@@ -100,8 +97,6 @@ batch_descent = BatchMechanism(
     summary="the paper's Algorithm 2 in our reading: small moves until each breaks the bound; to compare with",
     guarantee="none is declared: ε a batch in our reading, up to rounding; as printed it is not defined",
     trusts="model",
-    sound=False,
-    ldp=math.inf,
     rule=published.batch_descent,
 )
 

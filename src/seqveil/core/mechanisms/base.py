@@ -66,7 +66,7 @@ Quick = Callable[[Floats, float, Distortion, Asked], Made | None]
 
 @dataclass(frozen=True)
 class Promise:
-    """What a mechanism says of itself.
+    """What a mechanism says of itself; nothing is promised where `sound` and `ldp` are left out.
 
     `sound`: every lift over the whole alphabet is within ε, checked on each integer table before anything is drawn.
     `ldp`: the LDP level it has without trusting any model, as a multiple of ε (inf: none).
@@ -77,8 +77,8 @@ class Promise:
     summary: str
     guarantee: str
     trusts: str
-    sound: bool
-    ldp: float
+    sound: bool = field(default=False, kw_only=True)
+    ldp: float = field(default=math.inf, kw_only=True)
     largest: float = field(default=LARGEST, kw_only=True)
 
 

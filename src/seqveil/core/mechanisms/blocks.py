@@ -123,11 +123,9 @@ class BlockRule:
         """fake, κ, e^L and e^-L of each block: (B, 4)."""
         known = levels[:1] if (levels == levels[:1]).all() else levels
         each = [level_numbers(level, self.model.size, self.length)[1] for level in known.tolist()]
-        return (
-            each[0]
-            if levels.size == 1
-            else np.broadcast_to(np.concatenate([np.zeros((0, 4)), *each]), (levels.size, 4))
-        )
+        if levels.size == 1:
+            return each[0]
+        return np.broadcast_to(np.concatenate([np.zeros((0, 4)), *each]), (levels.size, 4))
 
     def bits(self, levels: Floats, thrown: Ints) -> Mask:
         """Whether the hidden bit of each block is real, by one draw each."""
@@ -254,9 +252,13 @@ def after(rule: BlockRule, blocks: Blocks, made: Disclosed, account: Leakages) -
     """
     moved, marginal = follow(rule, blocks, made)
     states = filtering.mixed(rule.model, moved.free, moved.given, _fake(rule, moved)[:, None])
-    inside = _charged(rule, blocks, made, marginal)
-    if inside is blocks.inside:  # nothing was disclosed, and anything can follow anything
+    if made.silent.all() and rule.model.full_support:  # nothing was disclosed, and anything can follow anything
         return states, account, moved
+    flat = blocks.inside.mapped(lambda side: side.reshape(-1, *side.shape[2:]))
+    # the extremes of log f/q after the event; a weight of 0 rules nothing out, as the bit may be fake
+    weights: tuple[Any, ...] = (np.maximum(made.columns, NEVER), marginal, *np.maximum(made.weights[:, :2].T, NEVER))
+    charged = flat.charge(rule.model, *(np.repeat(each, rule.entries, 0) for each in weights))
+    inside = charged.mapped(lambda side: side.reshape(len(marginal), rule.entries, *side.shape[1:]))
     moved = replace(moved, inside=inside)
     return states, _joined(rule, moved), moved
 
@@ -286,16 +288,6 @@ def _fake(rule: BlockRule, blocks: Blocks) -> Floats:
     """Probability that the bit is fake, given the path: (B,)."""
     fake = rule.numbers(blocks.levels)[:, 0]
     return fake * blocks.skews / (fake * blocks.skews + (1.0 - fake))
-
-
-def _charged(rule: BlockRule, blocks: Blocks, made: Disclosed, marginal: Floats) -> Leakages:
-    """The extremes of log f/q after an event; a weight of 0 rules nothing out, as the bit may be fake."""
-    if made.silent.all() and rule.model.full_support:
-        return blocks.inside
-    flat = blocks.inside.mapped(lambda side: side.reshape(-1, *side.shape[2:]))
-    weights: tuple[Any, ...] = (np.maximum(made.columns, NEVER), marginal, *np.maximum(made.weights[:, :2].T, NEVER))
-    charged = flat.charge(rule.model, *(np.repeat(each, rule.entries, 0) for each in weights))
-    return charged.mapped(lambda side: side.reshape(len(marginal), rule.entries, *side.shape[1:]))
 
 
 def _lifts(rule: BlockRule, blocks: Blocks, first: Floats, up: Floats, down: Floats) -> Floats:

@@ -123,9 +123,7 @@ class Search:
 
 def _ranked(distribution: Floats) -> Ints:
     """Place of each symbol in the order of likelihood; equally likely ones by code."""
-    ranks = np.empty(len(distribution), np.int64)
-    ranks[np.argsort(-distribution, kind="stable")] = np.arange(len(distribution))
-    return ranks
+    return np.argsort(np.argsort(-distribution, kind="stable"), kind="stable")
 
 
 @lru_cache(maxsize=8)

@@ -59,12 +59,6 @@ class Node:
     split: Split | None = None  # the next question (None: a leaf)
     children: dict[int, Node] = field(default_factory=dict)  # by side, as far as grown
 
-    @classmethod
-    def root(cls, batch: Batch) -> Node:
-        """The whole batch: weight one everywhere."""
-        ones = np.ones(batch.model.size)
-        return cls(batch, {}, (), float(batch.states.sum()), 1.0, [], [ones] * batch.length)
-
     def weighed(self, position: int, values: Floats) -> Floats:
         """Values of the states times φ_t."""
         return values * self.box[position][self.batch.model.newest] if position in self.box else values
@@ -197,7 +191,8 @@ def tree(batch: Batch) -> Tree:
     aim = usable(batch.epsilon, batch.model.size * batch.length, power=1)
     kappa, fresh = 1.0 / (1.0 + math.exp(aim)), math.exp(-aim)
     disclosed = DENOMINATOR - math.ceil(fresh * DENOMINATOR)
-    root = Node.root(batch)
+    ones = [np.ones(batch.model.size)] * batch.length  # the root is the whole batch: weight one everywhere
+    root = Node(batch, {}, (), float(batch.states.sum()), 1.0, [], ones)
     made = Tree(batch, disclosed, Search(batch, root.symbol_distributions(), kappa * ROOM, 1.0 - fresh), root)
     root.split = made.question(root)
     return made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -46,7 +45,5 @@ def suppression(alphabet: Symbols, secrets: Sequence[Secret]) -> Mechanism:
         summary="the sensitive symbols are never released, the likeliest other one stands in",
         guarantee="none",
         trusts="everybody",
-        sound=False,
-        ldp=math.inf,
         build=build,
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from seqveil.core.distortion import Distortion
@@ -98,8 +96,6 @@ MECHANISM = Mechanism(
     summary="rate-distortion kernel on the belief",
     guarantee="I(X;Y) ≤ ε nats on average; single lifts are not bounded",
     trusts="model",
-    sound=False,
-    ldp=math.inf,
     build=build,
     hamming_only=True,
 )

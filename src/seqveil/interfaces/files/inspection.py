@@ -153,7 +153,13 @@ def inspect(
     if isinstance(source, str | os.PathLike):
         title, model = os.fspath(source), f"{Path(source).name.split('.')[0] or 'data'}.model"
     command = f"seqveil fit {shlex.quote(title)} -o {shlex.quote(model)}{option_words(options)}"
-    return replace(found, questions=[*guess.questions, *_questions(found)], options=options, command=command)
+    asked = list(guess.questions)  # what whoever knows the file should be asked
+    if found.users < SHARED:
+        few = f"{count(found.users, 'person', 'people')} {'is' if found.users == 1 else 'are'} few"
+        asked.append(f"{few}: a model of them shows how they behave. Is the user column right?")
+    elif found.longest == 1:
+        asked.append("each person has one event, so nothing follows upon anything. Is the user column right?")
+    return replace(found, questions=asked, options=options, command=command)
 
 
 def _about_values(events: Events, who: Ints) -> dict[str, Any]:
@@ -177,16 +183,6 @@ def _about_values(events: Events, who: Ints) -> dict[str, Any]:
         "rare_events": int(few["events"].sum()),
         "shared": [] if numbers else [(str(value), many) for value, many, _ in common.head(SHOWN).rows()],
     }
-
-
-def _questions(found: Inspection) -> list[str]:
-    """What whoever knows the file should be asked about its people."""
-    if found.users < SHARED:
-        few = f"{count(found.users, 'person', 'people')} {'is' if found.users == 1 else 'are'} few"
-        return [f"{few}: a model of them shows how they behave. Is the user column right?"]
-    if found.longest == 1:
-        return ["each person has one event, so nothing follows upon anything. Is the user column right?"]
-    return []
 
 
 def _options(found: Inspection, events: Events) -> dict[str, Any]:

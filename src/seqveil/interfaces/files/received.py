@@ -300,20 +300,23 @@ def paired(released: Events, raw: Events, codes: Ints, batch: int = 1) -> Paired
     Released rows have the columns `event` and `batch` beside them.
     """
     (names, ids), (owners, raw_ids) = released.people, raw.people
-    number = {str(name): k for k, name in enumerate(names)}
-    apart = len(number.keys() ^ {str(name) for name in owners})
+    place = {str(name): k for k, name in enumerate(names)}
+    apart = len(place.keys() ^ {str(name) for name in owners})
     if apart:
         raise DataError(
             f"{released.name} and {raw.name} must hold the same people; {apart} are in one of them only, name the raw "
             "file that the release was made from"
         )
-    raw_ids = np.array([number[str(name)] for name in owners], np.int64)[raw_ids]
+    raw_ids = np.array([place[str(name)] for name in owners], np.int64)[raw_ids]
     sizes = np.bincount(raw_ids)
-    events = _which(released, ids, batch)
-    if events is None:
+    name = BATCH if batch > 1 else EVENT
+    column = released.frame[name].cast(pl.Int64, strict=False) if name in released.frame.columns else None
+    if column is None or column.null_count():  # the release does not say which event of its user each row is
         events = ranks(ids)
         other = int((np.bincount(ids) != sizes).sum())
     else:
+        number = np.asarray(column.to_numpy(), np.int64)
+        events = number * batch + ranks(ids, number) if batch > 1 else number
         other = int(np.unique(ids[events >= sizes[ids]]).size)
     if other:
         raise DataError(
@@ -324,13 +327,3 @@ def paired(released: Events, raw: Events, codes: Ints, batch: int = 1) -> Paired
     with suppress(InputError):  # the order is no time
         times = np.split(raw.seconds()[order], cuts)
     return Paired(np.split(codes[order], cuts), times, ids, events)
-
-
-def _which(released: Events, ids: Ints, batch: int) -> Ints | None:
-    """Which event of its user each row is, where the release says so."""
-    name = BATCH if batch > 1 else EVENT
-    column = released.frame[name].cast(pl.Int64, strict=False) if name in released.frame.columns else None
-    if column is None or column.null_count():
-        return None
-    number = np.asarray(column.to_numpy(), np.int64)
-    return number * batch + ranks(ids, number) if batch > 1 else number

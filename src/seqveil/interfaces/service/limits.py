@@ -213,17 +213,11 @@ class Guard:
 
     def admit(self, request: Request, scope: str) -> Token:
         """The caller's token, if it has this scope."""
-        token = self._token_of(request)
-        if not token.may(scope):
-            raise Problem("forbidden", f"expected a token with the scope {scope}")
-        return token
-
-    def _token_of(self, request: Request) -> Token:
         if self._ring is None:
             # a page in the browser of this machine may be made to call us; it cannot forge the Host it was loaded from
             if not from_loopback(request):
                 raise Problem("forbidden", "without tokens the service answers to a loopback host name alone")
-            return ANYBODY
+            return ANYBODY  # who may do everything
         secret = bearer(request)
         if not secret:
             raise Problem("unauthorised", "expected the header Authorization: Bearer TOKEN")
@@ -231,6 +225,8 @@ class Guard:
         self.check_tokens()
         if token is None:
             raise Problem("unauthorised", "the token is not known, or was revoked")
+        if not token.may(scope):
+            raise Problem("forbidden", f"expected a token with the scope {scope}")
         return token
 
     def check_tokens(self) -> None:

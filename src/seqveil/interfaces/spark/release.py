@@ -16,7 +16,7 @@ from seqveil.core.alphabet import Alphabet, Symbols
 from seqveil.core.errors import DataError, InputError, UnknownSymbol
 from seqveil.core.kernel import Ints
 from seqveil.core.model import MarkovModel
-from seqveil.core.randomness import KEY_BYTES, KeyedRandomness, key_file
+from seqveil.core.randomness import KeyedRandomness, key_file
 from seqveil.core.times import seconds
 from seqveil.engine.policy import Policy, Terms
 from seqveil.engine.store import SALT_BYTES, Memory, StateStore
@@ -157,8 +157,7 @@ class SparkJob:
     def secret(self) -> bytes:
         """The key, read where it lies."""
         key = key_file(self.key) if isinstance(self.key, str | os.PathLike) else self.key
-        if not isinstance(key, bytes) or len(key) != KEY_BYTES:
-            raise InputError(f"expected a key of {KEY_BYTES} random bytes; make one with seqveil.randomness.key_file")
+        KeyedRandomness(key)  # refuses what is no key
         return key
 
     def release(self, rows: pd.DataFrame, store: StateStore) -> pd.DataFrame:

@@ -97,9 +97,8 @@ class PictureRun:
             codes = np.concatenate([nothing if sent is None else sent.codes for sent in self._made])
             beliefs = batches.filtered(terms, self._made)
         else:
-            codes, beliefs = (
-                np.concatenate([getattr(one, name) for one in self._made]) for name in ("codes", "posterior")
-            )
+            codes = np.concatenate([one.codes for one in self._made])
+            beliefs = np.concatenate([one.posterior for one in self._made])
         shown = {name: found[name][which] for name in ("leakage", "most", "least", "spent")}
         paid = {name: np.where(place == 0, found[name][which], 0.0) for name in ("epsilons", "costs")}
         return {"released": codes[: self.done], "beliefs": beliefs[: self.done], "odds": found["odds"]} | shown | paid
