@@ -79,5 +79,5 @@ def _careful(right: int, wrong: int) -> float:
 def draws(each: Kernels) -> np.ndarray:
     """Counts (n, outputs) of what the sampler releases for every input."""
     randomness, outputs = SystemRandomness(), each.one(0).probabilities.shape[1]
-    inputs = range(BELIEF.size)
-    return np.stack([np.bincount(each.draw(np.full(DRAWS, x), randomness), minlength=outputs) for x in inputs])
+    picked = (each.pick(np.full(DRAWS, x), randomness.draw(DRAWS)) for x in range(BELIEF.size))
+    return np.stack([np.bincount(one, minlength=outputs) for one in picked])
