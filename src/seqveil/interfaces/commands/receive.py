@@ -93,7 +93,8 @@ def stats(
 
     It uses only what was released, so it costs no privacy. Where the release probabilities can be inverted as a matrix
     (design-based estimates), the intervals assume nothing about the data; otherwise a Markov chain is learned from the
-    releases, and where these do not fit the model such intervals are left out. The output says which.
+    releases, or, where they keep secrets, they are read under their model. Where people do not follow it exactly, such
+    intervals are left out. The output says which.
 
     Example: seqveil stats released.csv --model clicks.model --per 10
     """
