@@ -180,7 +180,7 @@ def test_statistics_of_a_guarded_release_with_an_epsilon_too(monkeypatch: pytest
     setting = sv.Policy(epsilon=1.0, secrets=[SECRET], mechanism="guarded").on(sv.MarkovModel(*CALM))
     said = _released(setting, 6, 3)
     assert summarise(setting, *said).method == "model"
-    with pytest.raises(InputError, match="identify no chain.*use method model"):
+    with pytest.raises(InputError, match=r"identify no chain.*use method model"):
         summarise(setting, *said, method="learned")
     with pytest.raises(InputError, match="cannot be inverted"):
         summarise(setting, *said, method="design")

@@ -246,8 +246,8 @@ def _check_size(model: MarkovModel, under_model: bool) -> None:
         )
     if not under_model and model.n > LONGEST:
         raise InputError(
-            f"intervals from a learned chain take at most {LONGEST} symbols, the model has {model.n}; use method model, "
-            "or fit with fewer: wider bins, a coarser grid, a larger --cell-metres"
+            f"intervals from a learned chain take at most {LONGEST} symbols, the model has {model.n}; use method "
+            "model, or fit with fewer: wider bins, a coarser grid, a larger --cell-metres"
         )
 
 
