@@ -26,7 +26,7 @@ def audit(
     the promises, and tests whether these people follow the model. If they do, the test raises an alarm with a
     probability of at most 1 %, however many releases there are. No alarm is no proof.
 
-    With --html it also writes a page for data protection officers, which names no user, and values only in secrets. With
+    With --html it also writes a page for data protection officers that names no user, and values only in secrets. With
     --secret it measures exactly what all releases of a stream together disclosed about it, whatever the mechanism, and
     checks its ε where --secret-epsilon or the side file has one.
 
