@@ -41,6 +41,7 @@ _ARRAYS = ("initial", "backoff", "base", "base_state", "newest")
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, OSError)  # of a file that was cut or changed
 _MALFORMED = (LookupError, ValueError, TypeError, AttributeError, RuntimeError)  # of one with other content
 
+Names = str | Sequence[str] | None  # of the columns that name something together: "firm,badge", or a list of them
 Progress = Callable[[float], None]  # called with the share of the work that is done
 
 
@@ -73,10 +74,11 @@ class Reading:
         """The names as they were given; `Reading(**…)` takes them back."""
         return {"user": self.user, "value": self.value, "time": self.time}
 
-    def but(self, user: str | None = None, value: str | None = None, time: str | None = None) -> Reading:
-        """The same with other names where some are given: what differs in another file."""
+    def but(self, user: Names = None, value: Names = None, time: str | None = None) -> Reading:
+        """The same with other names where some are given, several in a list too: what differs in another file."""
         given: dict[str, Any] = {"user": user, "value": value, "time": time}
-        return replace(self, **{name: text for name, text in given.items() if text is not None})
+        given = {k: v if isinstance(v, str) else ",".join(v) for k, v in given.items() if v is not None}
+        return replace(self, **given)
 
 
 @contextmanager

@@ -168,7 +168,8 @@ def about(secret: Secret) -> str:
     what, where, hours = _list(secret.values), _window(secret), secret.hours or (0.0, 24.0)
     if secret.circle:
         *centre, radius = (f"{number:.10g}" for number in secret.circle)
-        return f"whether the zone of radius {radius} around ({', '.join(centre)}) is entered {where}"
+        near = f"{radius} (metres for places on a map) around ({', '.join(centre)})"
+        return f"whether the zone of radius {near} is entered {where}"
     phrases = {
         "ever": f"whether {what} occurs {where}",
         "always": f"whether every event is {what} {where}",

@@ -122,7 +122,7 @@ class Choice:
 
     def lines(self) -> list[str]:
         """The comparison on held-out people as it is printed."""
-        heads = ("compared", "log-likelihood", "s.e.", "transitions", "")
+        heads = ("context", "log-likelihood", "s.e.", "transitions", "")
         rows = []
         for row in self.table:
             figures = f"{row.log_likelihood:.4f}", f"{row.standard_error:.4f}", f"{row.transitions:,}"

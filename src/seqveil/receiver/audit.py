@@ -42,7 +42,7 @@ CHECKS = {  # what an audit checks, by the names of its report
     "total": "every stream within the total budget",
     "window": "every window within its budget",
     "ldp_total": "every stream within the budget that needs no model",
-    "declared": "every declared secret within its ε, in every whole window",
+    "declared": "every declared secret within its ε under the model, in every whole window",
     "epsilons": "the ε of every row is what the policy spends there",
     "values": "the values are those that follow from the paths",
     "unchanged": "the rows are those that the release wrote",

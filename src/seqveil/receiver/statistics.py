@@ -9,8 +9,8 @@ three ways to an interval; docs/receiver.md says what each assumes.
 is learned from them (`learn`), and under each of them truths for every stream, by filtering forward and sampling
 backward. The counts of these truths vary as much as the releases leave open.
 
-*Under the model*, for releases about which a single chain may be far off: truths are drawn under the model of the
-release, and an interval is what all but the outermost of them have in common.
+*Under the model*, for releases that identify no chain, as they keep a secret, or about which a single one may be far
+off: truths are drawn under the model of the release, and an interval is what all but the outermost have in common.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ BESIDE = 2_000  # streams under one chain each that go side by side: of more, a 
 STRENGTH = 2.0  # pseudo-moves a row that the model of the release counts for
 LONGEST = 60  # symbols up to which a chain is learned with its uncertainty
 MOST_STATES = 2000  # states of a model up to which truths are drawn under it
-# a symbol of which a guarded release reveals less is counted by the chain or the model, not by the releases
+# a symbol of which a guarded release reveals less is counted by the model, not by the releases
 ENOUGH = 0.5
 DESIGN = "nothing about the data, except that rows outside the alphabet count as draws from the belief"
 LEARNED = "users are independent and follow one chain of order 1, which is learned from the releases"
+HIDDEN = "releases that keep a secret identify no chain: any value may stand for the one they hide"
 MODEL = "users are independent and follow the model of the release, as the promise about the secrets does"
 
 
@@ -75,17 +76,16 @@ class Summary:
 
     @property
     def undisclosed(self) -> tuple[int, ...]:
-        """Codes that guarded releases reveal so little of that their counts are those of a chain or model."""
+        """Codes that guarded releases reveal so little of that their counts are those of the model."""
         return () if self.disclosed is None else tuple(np.flatnonzero(self.disclosed < ENOUGH).tolist())
 
     def known(self, intervals: bool) -> Summary:
         """What may be said of it; without `intervals` the estimates alone.
 
-        Under the model, or without intervals, a symbol that guarded releases hardly reveal has no estimate (NaN): it
-        would be the model's guess. Its interval holds everything that is possible.
+        A symbol that guarded releases hardly reveal has no estimate (NaN): it would be the model's guess. Its interval
+        holds everything that is possible.
         """
-        learned = intervals and self.method != "model"  # by an interval that no model narrows
-        gone = np.isin(np.arange(self.histogram.value.size), () if learned else self.undisclosed)
+        gone = np.isin(np.arange(self.histogram.value.size), self.undisclosed)
         most: dict[str, Any] = {
             "histogram": self.events,
             "over_time": self.in_window[:, None],
@@ -117,7 +117,7 @@ def summarise(
     """Counts behind released streams with confidence intervals, from releases and public parameters alone.
 
     `method` "auto" takes "design" where every release can be inverted and no few events outweigh the others, "model"
-    for "guarded" releases and blocks under a model that is more than one chain of order 1, and else "learned".
+    for "guarded" releases, and for blocks under a model that is more than one chain of order 1, and else "learned".
 
     Users (names or numbers) and codes stand event by event, in time order within each user; `epsilons` are as in
     `Evidence.of_streams`, and so is `seen`, unless releases are inverted; `window` counts the events of a stream that
@@ -143,6 +143,8 @@ def summarise(
         raise InputError('expected method "auto", "design", "learned" or "model"')
     if not 0.5 <= confidence < 1:
         raise InputError(f"expected a confidence from 0.5 up to 1, got {confidence}")
+    if method == "learned" and setting.guards:
+        raise InputError(f"{HIDDEN}; use method model, which reads them under the model of the release")
     if window is not None and window < 1:
         raise InputError(f"expected a window of at least 1 event, got {window}")
     people, who = np.unique(users, return_inverse=True)
@@ -154,14 +156,15 @@ def summarise(
     if found is None and method == "design":
         raise InputError(
             "some releases cannot be inverted: fewer outputs than symbols, held at ε = 0, in blocks, or to keep "
-            "secrets; use method learned or model, or release with randomized_response"
+            "secrets; use method model, or learned where there are no secrets"
         )
     disclosed = None
     if found is not None:
         parts, way = _design(found, slots, z), ("design", DESIGN)
     else:
-        several = (setting.guards or setting.in_blocks) and setting.model.size > setting.model.n
-        under_model = method == "model" or (method == "auto" and several)
+        several = setting.in_blocks and setting.model.size > setting.model.n
+        under_model = method == "model" or (method == "auto" and (setting.guards or several))
+        _check_size(setting.model, under_model)
         order = np.argsort(who, kind="stable")
         stamps, used = (None if each is None else each[order] for each in (times, epsilons))
         evidence = Evidence.of_streams(setting, who[order], codes[order], stamps, used, seen)
@@ -234,25 +237,29 @@ class _Draws:
         )
 
 
+def _check_size(model: MarkovModel, under_model: bool) -> None:
+    """Refuse, before anything is followed, what would take too long."""
+    if under_model and model.size > MOST_STATES:
+        raise InputError(
+            f"counts under the model take at most {MOST_STATES} states, the model has {model.size}; decode the "
+            "releases and count what comes out"
+        )
+    if not under_model and model.n > LONGEST:
+        raise InputError(
+            f"intervals from a learned chain take at most {LONGEST} symbols, the model has {model.n}; use method "
+            "model, or fit with fewer: wider bins, a coarser grid, a larger --cell-metres"
+        )
+
+
 def _drawn(model: MarkovModel, evidence: Evidence, window: Ints, under_model: bool) -> _Draws:
     """Truths that the releases leave open, drawn under chains learned from them or under the model of the release.
 
     The generator is seeded: no privacy rests on it, and the same releases give the same intervals.
     """
     if under_model:
-        if model.size > MOST_STATES:
-            raise InputError(
-                f"counts under the model take at most {MOST_STATES} states, the model has {model.size}; decode "
-                "them into a histogram instead, or use method learned"
-            )
         chains = Chain(model.states.initial[None], model.advance(np.eye(model.size))[None])
         newest, each = model.states.newest, DRAWN
     else:
-        if model.n > LONGEST:
-            raise InputError(
-                f"intervals from a learned chain take at most {LONGEST} symbols, the model has {model.n}; use wider "
-                "bins or a coarser grid, or release with randomized_response"
-            )
         centre = Chain.of(model)
         centre = Chain(*(0.99 * part + 0.01 / model.n for part in (centre.first, centre.rows)))  # rules nothing out
         top = mode(evidence, centre, STRENGTH)[0].chain

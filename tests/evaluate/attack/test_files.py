@@ -63,7 +63,24 @@ def test_labels_of_people_are_read_from_the_raw_file(tmp_path):
         attack(out, raw, model=MODEL, secrets=sv.secrets.trait("heating", epsilon=1.0))
 
 
+def test_a_release_that_is_red_stays_red_whatever_the_attack_finds(tmp_path):
+    truth = people(50)
+    raw, out = write(tmp_path / "raw.csv", truth), tmp_path / "out.csv"
+    sv.release(raw, MODEL, sv.Policy(secrets=SECRET), out=out)
+    side = tmp_path / "out.csv.meta.json"
+    for grade in ("red", "green"):
+        side.write_text(json.dumps(json.loads(side.read_text()) | {"grade": grade, "grade_why": "they do not follow"}))
+        found = attack(out, raw, model=MODEL)
+        assert found.worst.verdict == "not decided"
+        assert found.to_dict()["grade"] == ("red" if grade == "red" else "unchecked")
+        said = dict(found.lines())["grade"]
+        assert said.startswith("of what was promised")
+        assert ("red: they do not follow" in said) == (grade == "red")
+
+
 def test_bad_input_gets_one_line(tmp_path):
+    with pytest.raises(InputError, match=r"^none\.csv: no such file; check the path"):
+        attack(tmp_path / "none.csv", tmp_path / "none.csv")
     truth = people(50)
     raw, out = write(tmp_path / "raw.csv", truth), write(tmp_path / "out.csv", truth[:40])
     with pytest.raises(ValueError, match="same people; 10 are in one of them only"):

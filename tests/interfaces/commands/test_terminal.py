@@ -32,7 +32,7 @@ def test_a_bar_moves_with_the_steps_between_chunks_and_never_back_or_beyond_the_
                 shown.append(meter.text(1.0))
     bulk.took_step(100)  # nobody listens any more
     assert [line.split()[1] for line in shown] == ["0", "3", "5", "5", "6", "7", "7"]
-    assert meter.text(30.0) == "releasing: 7 of 7 rows, for 30 seconds, 0 seconds left"
+    assert meter.text(30.0) == "releasing: 7 of 7 rows, for 30 seconds, finishing"
     unknown = terminal.Meter("auditing")
     unknown.advance(5)
     unknown.steps.append(4)

@@ -66,7 +66,7 @@ def test_a_guarded_release_is_shown_escaped(released):
     page = (released / "r.html").read_text()
     for part in ("ever:&lt;b&gt;clinic&amp;", "an attack (`seqveil attack`", 'class="grade green"',
                  "nothing is promised about the whole sequence",
-                 "kept</th><td>every declared secret within its ε, in every whole window"):  # fmt: skip
+                 "kept</th><td>every declared secret within its ε under the model, in every whole window"):  # fmt: skip
         assert part in page
     assert not any(tag in page for tag in ("<script", "<i>", "<b>"))
 

@@ -67,6 +67,9 @@ def test_a_link_keeps_pointing_at_its_target(tmp_path):
 
 def test_the_side_file_lies_beside_the_rows(tmp_path):
     path, meta = tmp_path / "out.csv", {"format": writing.FORMAT, "version": writing.EDITION, "names": ["é"]}
+    with pytest.raises(DataError, match=r"^out\.csv: no such file; check the path"):
+        writing.load_meta(path)
+    path.touch()
     assert writing.load_meta(path) is None
     writing.write_frame(path, pl.DataFrame({"user": ["a"]}), None, meta)
     assert writing.load_meta(path) == meta

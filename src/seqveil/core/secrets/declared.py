@@ -16,6 +16,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Any, Literal
 
 import numpy as np
@@ -408,9 +409,10 @@ def codes_of(values: tuple[Any, ...], alphabet: Symbols) -> Codes:
     exact = alphabet.with_policy("error")
     found = [_code(value, exact) for value in values]
     if None in found:
-        raise InputError(
-            f"a secret names a value that is not in the alphabet ({alphabet.n} symbols); check how it is written"
-        )
+        known = [str(each) for each in alphabet.decode(range(alphabet.n))]  # public, but who knows what was typed
+        near = [f"did you mean {each}?" for each in get_close_matches(str(values[found.index(None)]), known, 1)]
+        remedy = near[0] if near else "check how it is written"
+        raise InputError(f"a secret names a value that is not in the alphabet ({alphabet.n} symbols); {remedy}")
     return np.unique(np.array(found, dtype=np.int64))
 
 

@@ -79,7 +79,7 @@ def attack(
             skipped = people.before_window(secret) if secret.follows_clock else None
             more = plan | {"skipped": skipped, "believers": believers}
             found_out = attack_secret(people.releases, people.truth, secret.over(people.alphabet), promised, **more)
-        findings.append(found_out)
+        findings.append(replace(found_out, red=people.red))
     return Findings(tuple(findings))
 
 
@@ -94,6 +94,7 @@ class AttackedPeople:
     times: list[Floats] | None  # of each event, in seconds; None where the files have none
     total: float | None  # the most that a stream may leak: its budget, or its Σε; None where neither is known
     secrets: tuple[Secret, ...] = ()  # that the side file says were promised
+    red: str = ""  # why the side file grades the release red, if it does
 
     def promised(self, secret: Secret) -> float | None:
         """What was promised about the odds of a secret: its own ε, or twice what the whole stream may leak."""
@@ -144,7 +145,8 @@ def read_people(
     both = paired(out, raw, raw.codes(alphabet.tracked()), int(promised.get("batch", 1)))
     secrets = tuple(from_dict(one) for one in promised.get("secret") or ())
     codes, total = out.codes(alphabet.with_policy("hide")), _total(out, promised.get("budget") or {})
-    return AttackedPeople(alphabet, reading, both.aligned(codes), both.truth, both.times, total, secrets)
+    red = str(said["grade_why"]) if said.get("grade") == "red" else ""
+    return AttackedPeople(alphabet, reading, both.aligned(codes), both.truth, both.times, total, secrets, red)
 
 
 def _answers(released: Rows, truth: Rows, reading: Reading, name: str) -> list[str | None]:

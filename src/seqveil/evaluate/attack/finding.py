@@ -56,6 +56,7 @@ class Finding:
     false_alarm: float
     people_needed: int | None = None  # to decide, or to attack it at all, where that is a number
     guess: AttackerGuess | None = None
+    red: str = ""  # why the release was graded red already, if it was
 
     @property
     def sentence(self) -> str:
@@ -77,11 +78,11 @@ class Finding:
 
     @property
     def grade(self) -> Grade | None:
-        """Of what was promised, by what the attack found; None where nothing was promised."""
+        """Of what was promised, by what the attack and the release itself found; None where nothing was promised."""
         if self.epsilon_claimed is None:
             return None
         people = count(self.people, "person", "people")
-        undone = f"the promise is broken for {people}" if self.verdict == "broken" else ""
+        undone = f"the promise is broken for {people}" if self.verdict == "broken" else self.red
         doubts = (f"an attack on {people} decided nothing",) if self.verdict == "not decided" else ()
         support = f"an attack on {people} did not refute it"
         promised = (DisclosedSecret(self.about, self.epsilon_claimed),)
@@ -109,10 +110,11 @@ class Findings(Result):
         said = []
         for one in self.attacks:
             said += [("attacked", one.about), ("verdict", one.sentence)]
-            said += [] if one.grade is None else [("grade", one.grade.text)]
+            said += [] if one.grade is None else [("grade", f"of what was promised: {one.grade.text}")]
             if one.guess is not None:
                 times = one.guess.likelihood_ratio  # odds of 1 : 9 became times : 9
-                means = "of those whom its best guess singled out, a suspicion of 10 % that it is right became"
+                side = f"{'with' if one.guess.says == 'has it' else 'without'} {one.guess.target}"
+                means = f"for one of the {one.guess.unit} singled out, a suspicion of 10 % to be {side} becomes"
                 said += [("guess", one.guess.sentence), ("means", f"{means} {percent(times / (times + 9))}")]
         return said
 

@@ -26,7 +26,7 @@ def audit(
     the promises, and tests whether these people follow the model. If they do, the test raises an alarm with a
     probability of at most 1 %, however many releases there are. No alarm is no proof.
 
-    With --html it also writes a page for a data protection officer, which names no user and no released value. With
+    With --html it also writes a page for data protection officers that names no user, and values only in secrets. With
     --secret it measures exactly what all releases of a stream together disclosed about it, whatever the mechanism, and
     checks its ε where --secret-epsilon or the side file has one.
 
@@ -93,7 +93,8 @@ def stats(
 
     It uses only what was released, so it costs no privacy. Where the release probabilities can be inverted as a matrix
     (design-based estimates), the intervals assume nothing about the data; otherwise a Markov chain is learned from the
-    releases, and where these do not fit the model such intervals are left out. The output says which.
+    releases, or, where they keep secrets, they are read under their model. Where people do not follow it exactly, such
+    intervals are left out. The output says which.
 
     Example: seqveil stats released.csv --model clicks.model --per 10
     """

@@ -308,6 +308,7 @@ class Meter:
             return f"{self._label}, for {duration(seconds)}"
         of = "" if total is None else f" of {total:,}"
         left = f", {duration(seconds * (total / done - 1))} left" if total is not None and done else ""
+        left = ", finishing" if done == total else left  # what is checked after the last row has no end to foresee
         return f"{self._label}: {done:,.0f}{of} {self._unit}, for {duration(seconds)}{left}"
 
     def show(self, over: threading.Event) -> None:
@@ -328,7 +329,7 @@ def progress(label: str, unit: str = "rows") -> Iterator[Meter]:
         meter.step(streams)
         if not streams and not compiling:
             compiling.append(True)
-            note("compiling once, which takes about a minute; later runs find the code kept")
+            note("compiling once what was not needed before, for up to a minute; later runs find the code kept")
 
     meter, over, compiling = Meter(label, unit), threading.Event(), list[bool]()
     threading.Thread(target=meter.show, args=(over,), daemon=True).start()

@@ -17,7 +17,7 @@ from seqveil.core.errors import DataError, InputError, option
 from seqveil.core.fitting import fit_codes
 from seqveil.core.geography import Cells
 from seqveil.core.kernel import Ints
-from seqveil.core.model import SMOOTHING, MarkovModel, Reading
+from seqveil.core.model import SMOOTHING, MarkovModel, Names, Reading
 from seqveil.core.private import CONTRIBUTION, CUT, BoundedCounts, origin_in_words
 from seqveil.core.randomness import randomness
 from seqveil.core.states import label_of
@@ -36,8 +36,8 @@ EMPTY = ("nothing", "hold")  # what may stand in a slot without events
 class ColumnWords(TypedDict, total=False):
     """What the columns are called; by default user, value, and seq or a name of times where there is one."""
 
-    user: str | None  # or several that name a person together: "firm,badge"
-    value: str | None  # "x,y" for points, "lat,lon" for places
+    user: Names  # or several that name a person together: "firm,badge"
+    value: Names  # "x,y" for points, "lat,lon" for places
     time: str | None
 
 

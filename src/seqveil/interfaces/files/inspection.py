@@ -23,7 +23,7 @@ import polars as pl
 from seqveil.core import geography
 from seqveil.core.errors import DataError, InputError, option
 from seqveil.core.kernel import Ints
-from seqveil.core.model import Reading
+from seqveil.core.model import Names, Reading
 from seqveil.core.words import Line, Result, count
 from seqveil.interfaces.files.cuts import AUTO, around, fitting_size
 from seqveil.interfaces.files.events import PLACE, Events, coordinates_in, order_in, read_events
@@ -110,8 +110,8 @@ class Inspection(Result):
 def inspect(
     data: Any,
     *,
-    user: str | None = None,
-    value: str | None = None,
+    user: Names = None,
+    value: Names = None,
     time: str | None = None,
     format: str | None = None,
 ) -> Inspection:

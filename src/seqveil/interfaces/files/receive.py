@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from seqveil.core.bulk import Layout
 from seqveil.core.distortion import Distortion, error_size, resolve
+from seqveil.core.errors import InputError
 from seqveil.core.kernel import Floats, Ints
 from seqveil.core.model import MarkovModel
 from seqveil.core.secrets import Secret
@@ -33,7 +34,7 @@ from seqveil.receiver.decode import Seen, decode_paths, decode_seen, follow
 from seqveil.receiver.drift import Drift, ModelCheck
 from seqveil.receiver.evidence import Evidence
 from seqveil.receiver.learn import Learned, learn
-from seqveil.receiver.statistics import Estimate, Summary, summarise
+from seqveil.receiver.statistics import HIDDEN, Estimate, Summary, summarise
 
 TOGETHER = 1 << 25  # numbers that the distributions of one batch of streams may take
 SHOWN = 20  # rows of a table on the terminal
@@ -255,10 +256,8 @@ def _decode_batches(found: Received, online: bool, progress: Progress) -> Decode
         progress(rows.size)
 
 
-LEFT_OUT = (
-    "none: all figures below are read through {} that these people do not follow, so they are its best guess, and no "
-    "interval around them would hold"
-)
+LEFT_OUT = "none: {}; all figures below are the best guess under {}, and no interval around them would hold"
+LITTLE = "people differ a little from the model, which is tolerated for the promise but not for intervals"
 NOT_MODEL = "they rest on no model: each release is inverted, and only its randomness is random"
 
 
@@ -293,7 +292,9 @@ class Statistics(Result):
             ("method", f"{found.method}: assumes {found.assumes}"),
             self.check.said,
         ]
-        said += [] if self.intervals else [("intervals", LEFT_OUT.format(chain))]
+        why = LITTLE if self.check.fits else "these people do not follow the model exactly"
+        why = why if self.check.rejected else "the model is more than one chain of order 1"
+        said += [] if self.intervals else [("intervals", LEFT_OUT.format(why, chain))]
         said += [("intervals", NOT_MODEL)] if self.intervals and self.check.rejected else []
         return said + self._undisclosed()
 
@@ -304,11 +305,7 @@ class Statistics(Result):
             return []
         which = ", ".join(self._names[code] for code in found.undisclosed[:SHOWN])
         why = "the release keeps declared secrets, and on purpose reveals next to nothing about such counts"
-        if not self.intervals or found.method == "model":
-            return [("not known", f"{which}: no estimate; {why}")]
-        return [
-            ("barely known", f"{which}: {why}; their figures mostly follow the learned chain, look at the interval")
-        ]
+        return [("not known", f"{which}: no estimate; {why}")]
 
     def tables(self) -> list[ResultTable]:
         """The most frequent values, the most frequent moves, and the shares over time where they were asked for."""
@@ -354,8 +351,8 @@ def stats(
     The releases are asked first whether they fit the model. If they speak against it, or if the model is of a higher
     order or of several types, intervals that rest on one chain of order 1 are left out: the estimates lean on it
     themselves, so no spread around them would say how far off they are. Releases that keep declared secrets are read
-    under the model itself where it is more than one chain, and then have intervals unless they speak against it;
-    without intervals, a symbol that they hardly reveal has no estimate. Intervals by "design" rest on no model.
+    under the model itself, and have intervals unless they speak against it; a symbol that they hardly reveal has no
+    estimate. Intervals by "design" rest on no model.
 
     Parameters:
         released, model, policy, meta: as in `audit`.
@@ -395,7 +392,10 @@ def learn_released(
     so a file that they cannot have made is refused.
     """
     chain = chain_of(model)
-    learned = learn(evidence_of(received(released, chain, policy, meta)), chain.alphabet)
+    found = received(released, chain, policy, meta)
+    if found.setting.guards:
+        raise InputError(f"{HIDDEN}; learn from a release without secrets, such as one by randomized_response")
+    learned = learn(evidence_of(found), chain.alphabet)
     return learned if chain.reading is None else replace(learned, model=learned.model.with_reading(chain.reading))
 
 

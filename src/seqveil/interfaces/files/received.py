@@ -7,7 +7,6 @@ release moves no other one: the columns `event` and `batch` of a release say whi
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -227,8 +226,6 @@ def received(
     if found is not None:
         setting, reading = _setting(found, setting, model), writing.stored_reading(found)
     elif setting is None:
-        if isinstance(table, str | os.PathLike) and not os.path.exists(table):
-            raise DataError(f"{file_name(table)}: no such file; check the path")
         raise InputError(
             f"{file_name(table)}: no side file says how it was released; pass what `release` gave back, or name its "
             f"side file by {option('meta')} or its policy by {option('policy')}"

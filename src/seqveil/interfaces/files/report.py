@@ -1,6 +1,6 @@
 """`seqveil audit --html`: one page about a release, for whoever answers for data protection and was not there.
 
-It holds what the audit says, line by line, settings and fingerprints. It names no user and no released value.
+It holds what the audit says, line by line, settings and fingerprints. It names no user, and values only in secrets.
 """
 
 from __future__ import annotations

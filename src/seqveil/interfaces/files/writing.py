@@ -254,9 +254,9 @@ def load_meta(released: Any, named: FilePath | Mapping[str, Any] | None = None) 
         try:
             meta = json.loads(side.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            if named is None:
+            if named is None and (os.fspath(released) == "-" or os.path.exists(released)):
                 return None
-            raise DataError(f"{name}: no such file; check the path") from None
+            raise DataError(f"{name if named else file_name(released)}: no such file; check the path") from None
         except (OSError, ValueError):
             meta = None
     if not isinstance(meta, Mapping):
