@@ -163,7 +163,8 @@ def test_a_secret_is_kept_from_several_observers(seqveil, files):
     assert setting.to_dict() == saved
     figures = [worst(secret, setting, pl.read_csv("r.csv"), each) for each in (MODEL, OTHER)]
     assert max(figures) <= found.json["secrets"][0]["log_odds_worst"] + 1e-9 <= 0.5 + 1e-9
-    assert found.json["secrets"][0]["log_odds_worst"] == made.json["secrets"][0]["log_odds_worst"]
+    # a release counts for an ended window what later events might still reveal about it, an audit what they did
+    assert found.json["secrets"][0]["log_odds_worst"] <= made.json["secrets"][0]["log_odds_worst"] <= 0.5
     assert seqveil("decode", "r.csv", "-m", "m.model", *policy, "--out", "best.csv").code == 0
 
 
