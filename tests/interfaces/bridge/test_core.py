@@ -93,7 +93,8 @@ def test_read_again_each_message_has_the_same_outcome(form, gaps, content, choic
         assert len(released) == len(set(released)) >= chosen.count(None)
         assert read(range(4)) == (released, errors)
         alone = [read([k]) for k in range(4)]
-        assert (sum((one for one, _ in alone), []), sum((one for _, one in alone), [])) == (released, errors)
+        assert [payload for one, _ in alone for payload in one] == released
+        assert [error for _, one in alone for error in one] == errors
 
 
 class Cut(BaseException):
@@ -117,8 +118,8 @@ class CutStreams(CodeStreams):
 def test_cut_between_two_transactions_of_a_round_it_ends_as_if_it_were_not(stamped):
     """Times that go back split a round."""
     setting, cuts = setting_of(budget=Budget(per_window=9.0, seconds=60.0)), 0
-    for times in itertools.product((5.0, 6.0, 7.0, 8.0), repeat=4):
-        store, whole, again = CutStreams(setting), None, False
+    for times in itertools.product((5.0, 6.0, 7.0), repeat=4):
+        whole = None
         for left in (-1, 1, 2, 3):
             store = CutStreams(setting)
             store.left, again, made = left, False, None

@@ -121,7 +121,7 @@ def test_cut_before_anything_is_published_refusals_and_releases_stand_once(place
     place.send([("ann", {"seq": seq, "value": VALUES[0]}, 0) for seq in (2, 0, 1, 2)])
     for link in (Cut, Cut, KeepingLink):
         with place.bridge(link=link) as bridge:
-            until(lambda: bridge.failures or bridge.counts.acknowledged == 4)  # noqa: B023
+            until(lambda: bridge.failures or bridge.counts.acknowledged == 4)
     assert not bridge.failures
     assert [json.loads(payload)["seq"] for _, payload in place.received(3)] == [0, 1, 2]
     [(_, error)] = place.received(1, "errors")

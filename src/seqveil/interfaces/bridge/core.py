@@ -70,9 +70,8 @@ class Message:
 
 
 class Numbers:
-    """What became of events, by what the broker calls them: the number that one was released under, or why it was
-    refused. The latest `KEPT` notes are kept, each in the transaction of its release: cut anywhere, an event that comes
-    again finds its release or its refusal."""
+    """What became of events, by what the broker calls them: their numbers, or why they were refused; the latest `KEPT`
+    ones, each kept in the transaction of its round. Cut anywhere, an event that comes again has the same outcome."""
 
     def __init__(self, store: CodeStreams, name: str) -> None:
         self._store, self._name, self._known = store, name, dict[str, int | list[Any]]()
@@ -143,8 +142,7 @@ class Core:
         self.counts, self.numbers = BridgeCounts(), Numbers(store, link.name)
         self.hidden = 0  # values outside the alphabet; follows from raw data, so it is in no log and no metric
         self._clock, self._arrival = clock, -math.inf  # when messages came last, which never goes back
-        self._warned: set[str] = set()
-        self._said = Counter[str]()  # refusals by reason that the log has
+        self._warned, self._said = set[str](), Counter[str]()  # warnings, and refusals by reason, that the log has
         self._slots, self._sent = SlotStreams.of(self, clock), Message()  # what is under way of the last slot
 
     def run(self) -> BridgeCounts:
@@ -219,11 +217,9 @@ class Core:
 
     def release(self, events: Sequence[PayloadEvent], positions: Mapping[str, Position] | None = None) -> list[Outcome]:
         """Release events, in the order they came; what is to be published of each. Positions are kept with them."""
-        kept = dict(positions or {})
+        kept, saved = dict(positions or {}), dict[str, Position]()
         outcomes: list[Outcome] = [self._refused_before(event, kept) for event in events]
         left = [k for k, each in enumerate(outcomes) if each is None]
-        turns: list[tuple[PayloadEvent, EventJob]] = []
-        saved: Mapping[str, Position] = {}
 
         def noted(jobs: Sequence[EventJob], made: Releases) -> Mapping[str, Position]:
             """What is saved in their transaction."""
@@ -233,9 +229,10 @@ class Core:
             return saved
 
         while left:
-            jobs = self._numbered([events[k] for k in left])
-            turns = [(events[k], job) for k, job in zip(left, jobs, strict=True)]
-            release_together(self.store, jobs, noted)  # one that cannot be released holds up no other
+            turns = self._numbered([events[k] for k in left])
+            release_together(
+                self.store, [job for _, job in turns], noted
+            )  # one that cannot be released holds up no other
             self._note(turns, set())
             moved_up = []
             for k, (event, job) in zip(left, turns, strict=True):
@@ -252,8 +249,7 @@ class Core:
         return outcomes
 
     def _refused_before(self, event: PayloadEvent, kept: dict[str, Position]) -> Refusal | None:
-        """Why an event is refused that was refused when it came before, or whose time is not later than that of one
-        before it; else its time is kept."""
+        """Why an event was refused when it came before, or that it is late; else its time is kept."""
         known = self.numbers.of(event)
         event.again = event.again and known != OPEN
         if event.stamp is None or known is not None:
@@ -261,9 +257,8 @@ class Core:
         place = f"{self.link.name}{LATEST}{event.user}"
         latest = kept.get(place) or self.store.position(place)
         if latest is not None and event.stamp <= float(latest):
-            refusal = Refusal("late")
-            self.numbers.add(event, refusal)
-            return refusal
+            self.numbers.add(event, late := Refusal("late"))
+            return late
         kept[place] = repr(event.stamp)
         return None
 
@@ -274,19 +269,19 @@ class Core:
             if (self.link.certain or event.seq is None) and not isinstance(job.outcome, Releases):
                 self.numbers.add(event, job.seqs[0] if id(job) in drawn else self._refusal(event, job) or OPEN)
 
-    def _numbered(self, events: Sequence[PayloadEvent]) -> list[EventJob]:
+    def _numbered(self, events: Sequence[PayloadEvent]) -> list[tuple[PayloadEvent, EventJob]]:
         """The events with their numbers, each to be released by itself."""
         users = list(dict.fromkeys(event.user for event in events if event.seq is None))
         upcoming = dict(zip(users, self.next_seqs(users), strict=True))
-        jobs = []
+        turns = []
         for event in events:
             following, known, seq = upcoming.get(event.user, 0), self.numbers.of(event), event.seq
             if seq is None:
                 seq = min(known, following) if isinstance(known, int) else following  # never one that leaves others out
             if seq == following or (seq > following and self.store.gaps == "skip"):
                 upcoming[event.user] = seq + 1
-            jobs.append(EventJob([event.user], [seq], [event.code], [event.time]))
-        return jobs
+            turns.append((event, EventJob([event.user], [seq], [event.code], [event.time])))
+        return turns
 
     def next_seqs(self, users: Sequence[str]) -> list[int]:
         """The next number of each user as the store has it; 0 for one whose records are damaged, who is refused."""
@@ -308,16 +303,13 @@ class Core:
         return None
 
     def _payload(self, event: PayloadEvent, job: EventJob) -> bytes | None:
-        """What is to be published of an event that was released."""
         made = job.outcome
         if not isinstance(made, Releases):  # the disk's trouble, say: the broker keeps the raw messages
             raise made or DataError("an event came back without its release; start the bridge again")
         repeated = bool(made.replayed[0])
-        if repeated:
-            self.counts.repeated += 1
-        else:
-            self.counts.released += 1
-            self.hidden += event.code == UNKNOWN
+        self.counts.repeated += repeated
+        self.counts.released += not repeated
+        self.hidden += not repeated and event.code == UNKNOWN
         if repeated and self.link.certain and not event.again:  # it was published, and the sender has sent it twice
             return None
         return self.payloads.write(job.seqs[0], int(made.codes[0]), float(made.epsilons[0]), event)
