@@ -111,7 +111,7 @@ class EventJob:
         return len(self.seqs)
 
 
-Noted = Callable[[Releases], Mapping[str, Position]]  # what is written down with the releases
+Noted = Callable[[Sequence[EventJob], Releases], Mapping[str, Position]]  # what is written down with jobs' releases
 
 
 def release_together(store: CodeStreams, jobs: Sequence[EventJob], noted: Noted | None = None) -> None:
@@ -161,7 +161,7 @@ def _released(store: CodeStreams, jobs: Sequence[EventJob], noted: Noted | None)
     raw = [codes for job in jobs for codes in job.raw]
     timed = store.setting.timed
     times = [stamp for job in jobs for stamp in job.times or ()] if timed else None
-    return store.release(users, raw, seqs, times, noted)
+    return store.release(users, raw, seqs, times, noted and (lambda made: noted(jobs, made)))
 
 
 def _owner(jobs: Sequence[EventJob], place: int) -> tuple[EventJob, int]:

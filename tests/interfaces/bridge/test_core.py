@@ -1,5 +1,6 @@
 """The core of all bridges: each event once, whatever comes again, is refused, damaged or erased; and the command."""
 
+import itertools
 import json
 import os
 from contextlib import suppress
@@ -62,6 +63,81 @@ def test_cut_anywhere_each_message_is_drawn_once(events, lives, certain):
         assert numbers == list(range(len(numbers)))
 
 
+def numbered(seq):
+    return {"value": VALUES[0]} | ({} if seq is None else {"seq": seq})
+
+
+def dated(time):
+    return {"value": VALUES[0], "at": 1_700_000_000 + time}
+
+
+@pytest.mark.parametrize(
+    ("form", "gaps", "content", "choices"),
+    [
+        ("seqveil", "refuse", numbered, (None, 0, 1, 2)),
+        ("seqveil", "skip", numbered, (None, 0, 1, 2)),
+        ("json:value@at", "refuse", dated, (0, 1, 2)),
+    ],
+)
+def test_read_again_each_message_has_the_same_outcome(form, gaps, content, choices):
+    """Where no message is published twice: all rounds of four messages, read again as a whole and one by one."""
+    for chosen in itertools.product(choices, repeat=4):
+        store = CodeStreams(setting_of(), gaps=gaps)
+
+        def read(places, again=True):
+            wire, came_as = Wire(certain=True), [(k, content(chosen[k])) for k in places]  # noqa: B023
+            core_of(store, form, wire).round([came("ann", each, f"0:{k}", again) for k, each in came_as])  # noqa: B023
+            return wire.published, [refusal.payload() for _, refusal in wire.refused]
+
+        released, errors = read(range(4), again=False)
+        assert len(released) == len(set(released)) >= chosen.count(None)
+        assert read(range(4)) == (released, errors)
+        alone = [read([k]) for k in range(4)]
+        assert [payload for one, _ in alone for payload in one] == released
+        assert [error for _, one in alone for error in one] == errors
+
+
+class Cut(BaseException):
+    """Stands for the end of a process."""
+
+
+class CutStreams(CodeStreams):
+    """Streams whose process ends after so many transactions."""
+
+    left = -1
+
+    def release(self, *given):
+        made = super().release(*given)
+        self.left -= 1
+        if not self.left:
+            raise Cut
+        return made
+
+
+@pytest.mark.parametrize("stamped", [True, False])
+def test_cut_between_two_transactions_of_a_round_it_ends_as_if_it_were_not(stamped):
+    """Times that go back split a round."""
+    setting, cuts = setting_of(budget=Budget(per_window=9.0, seconds=60.0)), 0
+    for times in itertools.product((5.0, 6.0, 7.0), repeat=4):
+        whole = None
+        for left in (-1, 1, 2, 3):
+            store = CutStreams(setting)
+            store.left, again, made = left, False, None
+            while made is None:
+                events = [
+                    PayloadEvent("ann", None, 1, time, time if stamped and k % 2 else None, f"{k}/ann", again)
+                    for k, time in enumerate(times)
+                ]
+                with suppress(Cut):
+                    made = core_of(store, wire=Wire(certain=True)).release(events)
+                again = True
+            cuts += left > 0 and store.left < 0
+            found = [one.payload() if isinstance(one, Refusal) else json.loads(one)["seq"] for one in made]
+            whole = whole or found
+            assert found == whole
+    assert cuts
+
+
 def test_a_name_that_the_broker_uses_anew_is_a_new_event(tmp_path):
     """Be it that the same session goes on, or that the broker has forgotten it."""
     path, form = tmp_path / "s.db", {"form": "value"}
@@ -81,7 +157,7 @@ def test_the_latest_names_are_known_after_a_restart_and_no_older_ones(count):
     store = CodeStreams(setting_of())
     numbers = Numbers(store, "mqtt")
     for k in range(count):
-        numbers.add(f"{k}/ann", k)
+        numbers.add(PayloadEvent("ann", None, 0, ident=f"{k}/ann"), k)
         if k % 7 == 0 or k == count - 1:
             store.release([], [], [], None, numbers.unsaved())
             numbers.saved()
@@ -118,7 +194,10 @@ def test_an_event_that_leaves_others_out_is_refused_until_they_come():
 def test_events_that_were_given_up_come_too_late():
     wire = Wire()
     core = core_of(CodeStreams(setting_of(), gaps="skip"), wire=wire)
-    core.round([came("ann", event(seq, VALUES[0])) for seq in (0, 2, 1, 30_000)])
+    core.round([came("ann", {"value": VALUES[0]} | seq) for seq in ({"seq": 5}, {}, {"seq": 30_000}, {})])
+    assert seqs(wire) == [("ann", 5), ("ann", 6), ("ann", 7)]
+    wire = core.link = Wire()
+    core.round([came("bob", event(seq, VALUES[0])) for seq in (0, 2, 1, 30_000)])
     assert [json.loads(payload)["value"] is None for _, payload in wire.published] == [False, False, True]
     assert wire.reasons == ["order"]  # more than may be given up at once
 

@@ -110,6 +110,25 @@ def test_killed_at_any_point_of_a_round_nothing_is_lost_or_published_twice(place
     as_by_a_run_that_is_not_cut(place, terms, KEY, events, disclosed)
 
 
+@pytest.mark.slow
+def test_cut_before_anything_is_published_refusals_and_releases_stand_once(place):
+    """The first message leaves others out, and its number comes again in time."""
+
+    class Cut(KeepingLink):
+        def write(self, messages, offsets, name):
+            raise Killed
+
+    place.send([("ann", {"seq": seq, "value": VALUES[0]}, 0) for seq in (2, 0, 1, 2)])
+    for link in (Cut, Cut, KeepingLink):
+        with place.bridge(link=link) as bridge:
+            until(lambda: bridge.failures or bridge.counts.acknowledged == 4)
+    assert not bridge.failures
+    assert [json.loads(payload)["seq"] for _, payload in place.received(3)] == [0, 1, 2]
+    [(_, error)] = place.received(1, "errors")
+    said = json.loads(error)
+    assert (said["seq"], said["reason"], said["next"]) == (2, "order", 0)
+
+
 def committed(place):
     link = KeepingLink(place.cluster)
     try:

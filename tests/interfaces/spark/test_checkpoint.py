@@ -128,15 +128,21 @@ def until(what, process):
         time.sleep(0.005)
 
 
-def test_the_command_killed_from_its_first_second_on_and_interrupted(spark, place):
-    """Real kills at chance moments until the first micro-batch is done, Ctrl-C, then a run to the end."""
+def test_the_command_killed_from_its_first_second_on_and_interrupted(spark, run, place):
+    """Real kills at chance moments until the first micro-batch is done, Ctrl-C, then a run to the end. No other
+    checkpoint may begin in the folder that has rows of the micro-batch that was cut."""
     args, chance = ["spark", *map(str, arguments(place))], random.Random(3)
     command = [sys.executable, "-m", "seqveil", *args]
-    for stage in ("checkpoint/offsets/0", "out/_spark_metadata/0"):
+    for stage in ("checkpoint/offsets/0", "out/part-*", "out/_spark_metadata/0"):
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
-        until((place / stage).exists, process)
+        until(lambda: list(place.glob(stage)), process)  # noqa: B023
         time.sleep(chance.random() * 0.05)
         end(process)
+        if list(place.glob("out/part-*")):
+            (place / "checkpoint").rename(place / "kept")
+            code, _, said = run(*arguments(place))
+            assert (code, "holds what another checkpoint released" in said) == (2, True), said
+            (place / "kept").rename(place / "checkpoint")
     errors = place / "errors"
     with errors.open("w") as stream:
         process = subprocess.Popen([*command, "--follow"], stderr=stream)

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     Link: TypeAlias = KafkaLink | MqttLink
 
 GROUP = 1000  # events of a transaction, at most
-KEPT = 4 * GROUP  # events whose numbers are kept: a broker that was restarted sends more again than it had under way
+KEPT = 4 * GROUP  # events that notes are kept of: a broker that was restarted sends more again than it had under way
 IDLE = 1.0  # seconds that a link waits for messages
+OPEN = -1  # in place of the number of an event that nothing was decided about
 
 Outcome = bytes | Refusal | None  # what is to be published of an event; None: nothing
 
@@ -69,26 +70,28 @@ class Message:
 
 
 class Numbers:
-    """The numbers that events without one were given, by what the broker calls them: the latest `KEPT` ones, each kept
-    in the transaction of its release. Cut anywhere, an event that comes again finds its number, and so its release."""
+    """What became of events, by what the broker calls them: their numbers, or why they were refused; the latest `KEPT`
+    ones, each kept in the transaction of its round. Cut anywhere, an event that comes again has the same outcome."""
 
     def __init__(self, store: CodeStreams, name: str) -> None:
-        self._store, self._name, self._known = store, name, dict[str, int]()
+        self._store, self._name, self._known = store, name, dict[str, int | list[Any]]()
         self._count = int(store.position(f"{name}:numbered") or 0)  # so far; the next one takes the oldest one's place
         self._unsaved: dict[str, Position] = {}
         for count in range(max(0, self._count - KEPT), self._count):
-            for ident, seq in json.loads(str(store.position(self._place(count)) or "{}")).items():
-                self._remember(ident, seq)
+            for ident, note in json.loads(str(store.position(self._place(count)) or "{}")).items():
+                self._remember(ident, note)
 
-    def of(self, event: PayloadEvent) -> int | None:
-        """The number that an event was given when it came before; None where it is new, as far as is known."""
-        return self._known.get(event.ident) if event.again and event.ident is not None else None
+    def of(self, event: PayloadEvent) -> int | Refusal | None:
+        """What became of an event when it came before; None where it is new, as far as is known."""
+        note = self._known.get(event.ident) if event.again and event.ident is not None else None
+        return Refusal(*note) if isinstance(note, list) else note
 
-    def add(self, ident: str, seq: int) -> None:
-        """Note the number of an event; a name that the broker uses anew is that of the new one."""
-        if self._known.get(ident) != seq:
-            self._remember(ident, seq)
-            self._unsaved[self._place(self._count)] = json.dumps({ident: seq})
+    def add(self, event: PayloadEvent, outcome: int | Refusal) -> None:
+        """Note what became of an event that is new; a name that the broker uses anew is that of the new one."""
+        note = [outcome.reason, outcome.seq, outcome.upcoming] if isinstance(outcome, Refusal) else outcome
+        if event.ident is not None and self.of(event) is None and self._known.get(event.ident) != note:
+            self._remember(event.ident, note)
+            self._unsaved[self._place(self._count)] = json.dumps({event.ident: note})
             self._count += 1
 
     def unsaved(self) -> dict[str, Position]:
@@ -105,9 +108,9 @@ class Numbers:
             self._known, self._unsaved, self._count = {}, {}, 0
             self._store.release([], [], [], None, {f"{self._name}:numbered": 0})
 
-    def _remember(self, ident: str, seq: int) -> None:
+    def _remember(self, ident: str, note: int | list[Any]) -> None:
         self._known.pop(ident, None)
-        self._known[ident] = seq
+        self._known[ident] = note
         if len(self._known) > KEPT:
             del self._known[next(iter(self._known))]
 
@@ -139,8 +142,7 @@ class Core:
         self.counts, self.numbers = BridgeCounts(), Numbers(store, link.name)
         self.hidden = 0  # values outside the alphabet; follows from raw data, so it is in no log and no metric
         self._clock, self._arrival = clock, -math.inf  # when messages came last, which never goes back
-        self._warned: set[str] = set()
-        self._said = Counter[str]()  # refusals by reason that the log has
+        self._warned, self._said = set[str](), Counter[str]()  # warnings, and refusals by reason, that the log has
         self._slots, self._sent = SlotStreams.of(self, clock), Message()  # what is under way of the last slot
 
     def run(self) -> BridgeCounts:
@@ -215,61 +217,71 @@ class Core:
 
     def release(self, events: Sequence[PayloadEvent], positions: Mapping[str, Position] | None = None) -> list[Outcome]:
         """Release events, in the order they came; what is to be published of each. Positions are kept with them."""
-        kept, written = dict(positions or {}), False
-        late = [self._is_late(event, kept) for event in events]
-        outcomes: list[Outcome] = [Refusal("late") if each else None for each in late]
-        left = [k for k, each in enumerate(late) if not each]
+        kept, saved = dict(positions or {}), dict[str, Position]()
+        outcomes: list[Outcome] = [self._refused_before(event, kept) for event in events]
+        left = [k for k, each in enumerate(outcomes) if each is None]
 
-        def noted(made: Releases | None) -> Mapping[str, Position]:
+        def noted(jobs: Sequence[EventJob], made: Releases) -> Mapping[str, Position]:
             """What is saved in their transaction."""
-            nonlocal written
-            written = True
-            return kept | self.numbers.unsaved()
+            nonlocal saved
+            self._note(turns, {id(job) for job, old in zip(jobs, made.replayed, strict=True) if not old})
+            saved = kept | self.numbers.unsaved()
+            return saved
 
         while left:
-            jobs = self._numbered([events[k] for k in left])
-            release_together(self.store, jobs, noted)  # one that cannot be released holds up no other
+            turns = self._numbered([events[k] for k in left])
+            release_together(
+                self.store, [job for _, job in turns], noted
+            )  # one that cannot be released holds up no other
+            self._note(turns, set())
             moved_up = []
-            for k, job in zip(left, jobs, strict=True):
-                if events[k].seq is None and isinstance(job.outcome, OutOfOrder):
+            for k, (event, job) in zip(left, turns, strict=True):
+                if event.seq is None and isinstance(job.outcome, OutOfOrder):
                     moved_up.append(k)  # one before it was refused, whose number is free now
                 else:
-                    outcomes[k] = self._outcome(events[k], job)
+                    outcomes[k] = self._refusal(event, job) or self._payload(event, job)
             if len(moved_up) == len(left):
                 raise DataError("events could not be numbered; start the bridge again")
             left = moved_up
-        if kept and not written:
-            self.store.release([], [], [], None, noted(None))
+        if (unsaved := kept | self.numbers.unsaved()) != saved:
+            self.store.release([], [], [], None, unsaved)
         self.numbers.saved()
         return outcomes
 
-    def _is_late(self, event: PayloadEvent, kept: dict[str, Position]) -> bool:
-        """Whether an event of this time or a later one came before; else its time is kept."""
-        if event.stamp is None or self.numbers.of(event) is not None:
-            return False
+    def _refused_before(self, event: PayloadEvent, kept: dict[str, Position]) -> Refusal | None:
+        """Why an event was refused when it came before, or that it is late; else its time is kept."""
+        known = self.numbers.of(event)
+        event.again = event.again and known != OPEN
+        if event.stamp is None or known is not None:
+            return known if isinstance(known, Refusal) else None
         place = f"{self.link.name}{LATEST}{event.user}"
         latest = kept.get(place) or self.store.position(place)
         if latest is not None and event.stamp <= float(latest):
-            return True
+            self.numbers.add(event, late := Refusal("late"))
+            return late
         kept[place] = repr(event.stamp)
-        return False
+        return None
 
-    def _numbered(self, events: Sequence[PayloadEvent]) -> list[EventJob]:
+    def _note(self, turns: Sequence[tuple[PayloadEvent, EventJob]], drawn: set[int]) -> None:
+        """Note what becomes of events, of which those with these jobs are being drawn: read again, each has the same
+        outcome, whatever came after it. A number of its sender's says enough where it may be published again."""
+        for event, job in turns:
+            if (self.link.certain or event.seq is None) and not isinstance(job.outcome, Releases):
+                self.numbers.add(event, job.seqs[0] if id(job) in drawn else self._refusal(event, job) or OPEN)
+
+    def _numbered(self, events: Sequence[PayloadEvent]) -> list[tuple[PayloadEvent, EventJob]]:
         """The events with their numbers, each to be released by itself."""
-        certain = self.link.certain  # then the message that an event first came by is known, be it numbered or not
-        users = list(dict.fromkeys(event.user for event in events if certain or event.seq is None))
+        users = list(dict.fromkeys(event.user for event in events if event.seq is None))
         upcoming = dict(zip(users, self.next_seqs(users), strict=True))
-        jobs = []
+        turns = []
         for event in events:
             following, known, seq = upcoming.get(event.user, 0), self.numbers.of(event), event.seq
             if seq is None:
-                seq = following if known is None else min(known, following)  # never one that leaves others out
-            if event.ident is not None and (event.seq is None or (certain and seq >= following)):
-                self.numbers.add(event.ident, seq)
-            if seq == following:
+                seq = min(known, following) if isinstance(known, int) else following  # never one that leaves others out
+            if seq == following or (seq > following and self.store.gaps == "skip"):
                 upcoming[event.user] = seq + 1
-            jobs.append(EventJob([event.user], [seq], [event.code], [event.time]))
-        return jobs
+            turns.append((event, EventJob([event.user], [seq], [event.code], [event.time])))
+        return turns
 
     def next_seqs(self, users: Sequence[str]) -> list[int]:
         """The next number of each user as the store has it; 0 for one whose records are damaged, who is refused."""
@@ -278,26 +290,29 @@ class Core:
         except Damaged:
             return [0] if len(users) == 1 else [seq for user in users for seq in self.next_seqs([user])]
 
-    def _outcome(self, event: PayloadEvent, job: EventJob) -> Outcome:
+    def _refusal(self, event: PayloadEvent, job: EventJob) -> Refusal | None:
+        """Why an event is refused; None where it is not, or may be released under another number."""
         made, seq = job.outcome, job.seqs[0]
         if isinstance(made, OutOfOrder):
-            return Refusal("order", seq, made.upcoming)
+            return None if event.seq is None else Refusal("order", seq, made.upcoming)
         if isinstance(made, InputError):
             timed = self.store.setting.budget.seconds is not None  # then times that go back are all it can be
             return Refusal("late" if timed else "event", seq)
         if isinstance(made, Damaged) and event.user in made.users:  # all others go on
             return Refusal("erased" if isinstance(made, Erased) else "damaged", event.seq)
+        return None
+
+    def _payload(self, event: PayloadEvent, job: EventJob) -> bytes | None:
+        made = job.outcome
         if not isinstance(made, Releases):  # the disk's trouble, say: the broker keeps the raw messages
             raise made or DataError("an event came back without its release; start the bridge again")
         repeated = bool(made.replayed[0])
-        if repeated:
-            self.counts.repeated += 1
-        else:
-            self.counts.released += 1
-            self.hidden += event.code == UNKNOWN
+        self.counts.repeated += repeated
+        self.counts.released += not repeated
+        self.hidden += not repeated and event.code == UNKNOWN
         if repeated and self.link.certain and not event.again:  # it was published, and the sender has sent it twice
             return None
-        return self.payloads.write(seq, int(made.codes[0]), float(made.epsilons[0]), event)
+        return self.payloads.write(job.seqs[0], int(made.codes[0]), float(made.epsilons[0]), event)
 
     def warn(self, text: str) -> None:
         """Log a warning, once: what repeats is in the counts."""

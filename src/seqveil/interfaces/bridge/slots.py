@@ -137,8 +137,7 @@ class SlotStreams:
             events.append(PayloadEvent(user, seq, code, begin, slot=begin))
         for event in events:
             for each in came.get(event.user, ()):
-                if each.ident is not None:
-                    self._core.numbers.add(each.ident, event.seq or 0)
+                self._core.numbers.add(each, event.seq or 0)
         outcomes = self._core.release(events, {_place(self._core): slot}) if events else []
         self._last = slot
         for event, outcome in zip(events, outcomes, strict=True):

@@ -133,7 +133,8 @@ def release(
     how: dict[str, Any] = {"key": key_file(key, create=True), "columns": names, "checkpoint": checkpoint}
     with cluster.session() as session:
         frame = read(session, data, kind, names, known.alphabet, True)
-        if not names_in(session, checkpoint, PLANNED) and names_in(session, out, LISTED):
+        rows = [name for name in names_in(session, out) if name[0] not in "._"]  # of a micro-batch that was cut, too
+        if not names_in(session, checkpoint, PLANNED) and (rows or names_in(session, out, LISTED)):
             raise DataError(f"{folder}: holds what another checkpoint released; name a new folder")
         writer = on_spark.stream(frame, known, promised, **how)
         _stream(writer.format(kind).options(**headed(kind)).option("path", out), follow)

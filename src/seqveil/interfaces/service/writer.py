@@ -73,7 +73,7 @@ class ReleaseWriter:
         """Give each of these jobs its outcome, whatever happens: the thread must outlive it."""
         probed = any(not job.size for job in jobs)
         try:
-            release_together(self._store, jobs, (lambda made: {PROBE: 1}) if probed else None)
+            release_together(self._store, jobs, (lambda *_: {PROBE: 1}) if probed else None)
         except BaseException as error:
             log("the writer failed", "error", error=type(error).__name__)
         for job in jobs:
