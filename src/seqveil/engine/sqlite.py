@@ -60,9 +60,7 @@ PRAGMAS = (
 )
 CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"  # says 0 where all of the -wal is in the file
 WRITTEN = "PRAGMA data_version"  # is another one once somebody else has written
-NEWEST = (
-    "SELECT max(coalesce((SELECT max(id) FROM releases), 0), coalesce((SELECT value FROM facts WHERE name = ?), 0))"
-)
+NEWEST = "SELECT max(ifnull((SELECT max(id) FROM releases), 0), ifnull((SELECT value FROM facts WHERE name = ?), 0))"
 NEW_USER = "INSERT INTO users VALUES (?, ?, ?, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, x'', NULL, 0)"
 LEDGER = (
     "UPDATE users SET last = coalesce(?, last), events = ?, releases = ?, spent = ?, most = ?, least = ?, ldp = ?,"
@@ -137,10 +135,8 @@ def disclosed(name: str) -> Iterator[None]:
 
 
 def connect(path: FilePath, look: bool = False) -> sqlite3.Connection:
-    """A connection that any thread may use, and whose transactions are ours to begin; to a file, whatever its name.
-
-    One that is to `look` leaves what is in the -wal there, even if it is the last one to close.
-    """
+    """A connection that any thread may use, and whose transactions are ours to begin; to a file, whatever its name. One
+    that is to `look` leaves the -wal as it is, even if it is the last one to close."""
     real = Path(os.path.realpath(path))
     mode = "ro" if look and size_of(f"{real}-wal") else "rwc"  # "ro" would leave files beside a file that has none
     uri = f"{real.as_uri()}?mode={mode}"
@@ -225,8 +221,7 @@ class SqliteRecords:
         return int(self.sql.execute(NEWEST, (COUNT,)).fetchone()[0])
 
     def lacks(self, facts: Mapping[str, Any]) -> str:
-        """What is wrong with a file of these facts, as FILE-lock knows it; nothing where all that was committed is
-        there."""
+        """What is wrong as FILE-lock knows a file of these facts; nothing where all that was committed is there."""
         number = int.from_bytes(self.noted[:8], "big")
         if facts and any(self.noted) and self.noted != note_of(number, facts.get(SALT)):
             return f"is not the file that {self.name}-lock is of, or one of the two is damaged"
