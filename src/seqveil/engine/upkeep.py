@@ -141,9 +141,9 @@ def backup(path: FilePath, copy: FilePath) -> Verified:
     given the wrong way round. It has no epoch, so each time it is put back it begins one of its own.
     """
     target, shown = os.fspath(copy), os.path.basename(copy)
-    for beside in (f"{shown}-wal", f"{shown}-lock"):
-        if os.path.lexists(os.path.join(os.path.dirname(target), beside)):
-            raise StoreError(f"{shown}: {beside} is left of a file that was here; move it away, and name it again")
+    for end in ("-wal", "-lock"):
+        if sqlite.size_of(f"{target}{end}"):
+            raise StoreError(f"{shown}: {shown}{end} is left of a file that was here; move it away, and try again")
     with reading(path) as records:
         try:
             sqlite.make_private(target)
