@@ -7,8 +7,9 @@ import pytest
 
 from benchmarks.damage import cut, flipped, make, opened, silent_changes
 from seqveil.core.errors import DataError
+from seqveil.engine.sqlite import reading
 from seqveil.engine.store import Damaged, StoreError
-from seqveil.engine.upkeep import backup, verify
+from seqveil.engine.upkeep import backup, erase, verify
 from seqveil.interfaces.events import EventJob, release_together
 
 ROOTS = "SELECT rootpage FROM sqlite_master WHERE tbl_name = 'users' ORDER BY rootpage"
@@ -184,7 +185,7 @@ def test_a_file_that_is_gone_beside_its_wal_does_not_begin_anew(tmp_path, how):
         opened(path)
     assert not path.exists() or path.stat().st_size == 0
     path.with_name("s.db-wal").unlink()
-    with pytest.raises(StoreError, match=r"lacks the last 60 releases .* as s\.db-lock knows"):
+    with pytest.raises(StoreError, match=r"lacks all that was committed, as s\.db-lock knows"):
         opened(path)
     path.with_name("s.db-lock").unlink()
     with opened(path) as streams:
@@ -200,14 +201,77 @@ def test_after_a_kill_damage_to_what_was_committed_last_is_seen(tmp_path, at, ho
     content = bytearray(wal.read_bytes())
     content[at] ^= 1
     wal.write_bytes(content if how == "flipped" else content[:at])
+    left = wal.read_bytes()
     for _ in range(2):  # what is refused once stays refused
-        with pytest.raises(StoreError, match=r"lacks the last \d+ releases that were committed"):
+        with pytest.raises(StoreError, match=r"lacks (the last \d+ changes that were|all that was) committed"):
             opened(path)
     if at < 0:  # else there are no tables
-        assert "committed are missing" in verify(path).problems[0]
+        assert "lacks the last" in verify(path).problems[0]
         with pytest.raises(StoreError, match="no copy was made"):
             backup(path, copy)
         assert not copy.exists()
+    assert wal.read_bytes() == left  # nobody who looks takes away what may be put right
+    content[at] ^= 1
+    wal.write_bytes(content)
+    with opened(path) as streams:
+        assert streams.account("ann").events == 30
+
+
+def test_an_older_copy_is_seen_also_where_who_was_erased_had_more_releases(tmp_path):
+    path = made(tmp_path / "s.db")
+    backup(path, tmp_path / "copy.db")
+    erase(path, ["user 0"], None)
+    with opened(path) as streams:
+        streams.release(["user 1"], [0])
+        shutil.copy(path.with_name("s.db-lock"), tmp_path / "copy.db-lock")
+    with pytest.raises(StoreError, match="lacks the last 2 changes"):
+        opened(tmp_path / "copy.db")
+
+
+def test_the_lock_is_of_one_file_and_says_so_where_it_is_damaged(tmp_path):
+    path, lock, link = killed(tmp_path), tmp_path / "left" / "s.db-lock", tmp_path / "link.db"
+    true = lock.read_bytes()
+    for k in range(len(true)):
+        lock.write_bytes(bytes(byte ^ (at == k) for at, byte in enumerate(true)))
+        with pytest.raises(StoreError, match=r"is not the file that s\.db-lock is of, or one of the two is damaged"):
+            opened(path)
+    other = made(tmp_path / "other.db")
+    lock.write_bytes(true)
+    shutil.copy(lock, f"{other}-lock")
+    with pytest.raises(StoreError, match=r"is not the file that other\.db-lock is of"):
+        opened(other)
+    shutil.copy(lock, tmp_path / "new.db-lock")
+    with pytest.raises(StoreError, match=r"new\.db-lock is left of a file that was here; move it away"):
+        backup(path, tmp_path / "new.db")
+    lock.write_bytes(bytes(len(true)))  # as a power cut may leave it
+    opened(path).close()
+    link.with_name("link.db-lock").symlink_to(path)
+    with pytest.raises(StoreError, match=r"link\.db-lock: cannot be opened"):
+        opened(link)
+    assert verify(path).sound
+
+
+def test_the_lock_stays_while_the_wal_is_needed(tmp_path):
+    path = killed(tmp_path)
+    lock, wal = path.with_name("s.db-lock"), path.with_name("s.db-wal")
+    content, true = path.read_bytes(), lock.read_bytes()
+    wal.rename(tmp_path / "wal")
+    path.write_bytes(b"garbage!" * 512)
+    with pytest.raises(StoreError, match="is damaged"):
+        opened(path)
+    assert lock.read_bytes() == true
+    path.write_bytes(content)
+    (tmp_path / "wal").rename(wal)
+    streams = opened(path)
+    with reading(path) as records:
+        streams.release(["ann"], [0])
+        streams.close()
+        assert records.newest() > 0
+    assert lock.exists()
+    assert wal.stat().st_size > 0
+    with opened(path) as streams:
+        assert streams.account("ann").events == 31
+    assert [each.name for each in path.parent.iterdir()] == ["s.db"]
 
 
 def test_an_older_copy_put_back_after_a_kill_is_seen_and_one_who_is_erased_is_not_missed(tmp_path):
@@ -216,7 +280,7 @@ def test_an_older_copy_put_back_after_a_kill_is_seen_and_one_who_is_erased_is_no
     with opened(path) as streams:
         streams.release(["ann"], [0])
         shutil.copy(path.with_name("s.db-lock"), tmp_path / "copy.db-lock")
-        with pytest.raises(StoreError, match="lacks the last 1 releases"):
+        with pytest.raises(StoreError, match="lacks the last 2 changes"):
             opened(tmp_path / "copy.db")
         streams.erase(["ann"])
         assert verify(path).sound

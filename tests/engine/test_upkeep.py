@@ -201,8 +201,8 @@ def counting(monkeypatch, at=None):
         if steps[0] == at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def connect(path):
-        made = real(path)
+    def connect(path, **how):
+        made = real(path, **how)
         made.set_progress_handler(step, 100)
         return made
 

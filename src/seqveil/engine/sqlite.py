@@ -15,6 +15,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from hashlib import blake2b
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -31,8 +32,9 @@ FilePath = str | os.PathLike[str]
 Hasher = Callable[[str], bytes]
 APPLICATION, VERSION = 0x5E91E11, 1
 WAL_PAGES = 16_384  # 64 MB between checkpoints: a page that changes often is copied once
+NOTE_BYTES = 24  # of FILE-lock
 PATIENCE = 5.0  # seconds to wait for whoever opens or closes the file
-SALT, EPOCH, SETTING = "salt", "epoch", "setting"  # names of facts
+SALT, EPOCH, SETTING, COUNT = "salt", "epoch", "setting", "count"  # names of facts
 
 TABLES = {
     # the name is text, or the hashed name of someone who was erased
@@ -58,6 +60,7 @@ PRAGMAS = (
 )
 CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"  # says 0 where all of the -wal is in the file
 WRITTEN = "PRAGMA data_version"  # is another one once somebody else has written
+NEWEST = "SELECT max(ifnull((SELECT max(id) FROM releases), 0), ifnull((SELECT value FROM facts WHERE name = ?), 0))"
 NEW_USER = "INSERT INTO users VALUES (?, ?, ?, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, x'', NULL, 0)"
 LEDGER = (
     "UPDATE users SET last = coalesce(?, last), events = ?, releases = ?, spent = ?, most = ?, least = ?, ldp = ?,"
@@ -131,9 +134,13 @@ def disclosed(name: str) -> Iterator[None]:
         ) from None
 
 
-def connect(path: FilePath) -> sqlite3.Connection:
-    """A connection that any thread may use, and whose transactions are ours to begin; to a file, whatever its name."""
-    sql = sqlite3.connect(os.path.realpath(path), timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+def connect(path: FilePath, look: bool = False) -> sqlite3.Connection:
+    """A connection that any thread may use, and whose transactions are ours to begin; to a file, whatever its name. One
+    that is to `look` leaves the -wal as it is, even if it is the last one to close."""
+    real = Path(os.path.realpath(path))
+    mode = "ro" if look and size_of(f"{real}-wal") else "rwc"  # "ro" would leave files beside a file that has none
+    uri = f"{real.as_uri()}?mode={mode}"
+    sql = sqlite3.connect(uri, timeout=PATIENCE, isolation_level=None, check_same_thread=False, uri=True)
     sql.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
     return sql
 
@@ -168,10 +175,10 @@ def reading(path: FilePath, hasher: Hasher | None = None) -> Iterator[SqliteReco
     name = os.path.basename(path)
     if not os.path.isfile(path):
         raise StoreError(f"{name}: cannot be opened (No such file or directory); check the path")
-    with disclosed(name), closing(connect(path)) as sql:
+    with disclosed(name), closing(connect(path, look=True)) as sql:
         records = SqliteRecords(sql, name, hasher)
         with suppress(OSError), open(f"{os.path.realpath(path)}-lock", "rb") as file:
-            records.committed = _committed(file.fileno())  # before the snapshot, which has all of it
+            records.noted = file.read(NOTE_BYTES)  # before the snapshot, which has all of it
         sql.execute("PRAGMA query_only=ON")
         sql.execute("BEGIN")
         if not _tables(sql, name):
@@ -179,9 +186,10 @@ def reading(path: FilePath, hasher: Hasher | None = None) -> Iterator[SqliteReco
         yield records
 
 
-def _committed(lock: int) -> int:
-    """The newest release that was committed, as FILE-lock has it while the file is in use and after a kill; else 0."""
-    return int.from_bytes(os.pread(lock, 8, 0), "big")
+def note_of(newest: int, salt: Any) -> bytes:
+    """What FILE-lock says, also after a kill: the number of what was committed last, and a checksum with the salt."""
+    number = newest.to_bytes(8, "big")
+    return number + blake2b(number + repr(salt).encode(), digest_size=NOTE_BYTES - 8).digest()
 
 
 class SqliteRecords:
@@ -189,7 +197,7 @@ class SqliteRecords:
 
     def __init__(self, sql: sqlite3.Connection, name: str, hasher: Hasher | None = None) -> None:
         self.sql, self.name, self.hasher = sql, name, hasher
-        self.committed = 0  # the newest release that must be there, as far as is known
+        self.noted = b""  # what FILE-lock says was committed; nothing, or zeros, where it does not know
 
     def damaged(self, user: int, names: Sequence[str] = ()) -> Damaged:
         """What to say of a user whose records are not what was written."""
@@ -209,8 +217,17 @@ class SqliteRecords:
         return facts
 
     def newest(self) -> int:
-        """The number of the newest release."""
-        return int(self.sql.execute("SELECT coalesce(max(id), 0) FROM releases").fetchone()[0])
+        """The number of what was committed last, a release or another change; none is used again."""
+        return int(self.sql.execute(NEWEST, (COUNT,)).fetchone()[0])
+
+    def lacks(self, facts: Mapping[str, Any]) -> str:
+        """What is wrong as FILE-lock knows a file of these facts; nothing where all that was committed is there."""
+        number = int.from_bytes(self.noted[:8], "big")
+        if facts and any(self.noted) and self.noted != note_of(number, facts.get(SALT)):
+            return f"is not the file that {self.name}-lock is of, or one of the two is damaged"
+        missing = number - (self.newest() if facts else 0)
+        what = f"the last {missing} changes that were" if facts else "all that was"
+        return f"lacks {what} committed, as {self.name}-lock knows" if missing > 0 else ""
 
     def find(self, names: Sequence[str]) -> list[UserRow | None]:
         """Where these users stand, also those of whom only the ledger is left; None for a new one."""
@@ -265,9 +282,9 @@ def _locked(path: str, name: str) -> int:
 
     held = False
     try:
-        file = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT, 0o600)
+        file = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise StoreError(f"{name}: cannot be opened ({error.strerror}); check the path") from None
+        raise StoreError(f"{name}-lock: cannot be opened ({error.strerror}); check the path") from None
     with suppress(OSError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         held = os.stat(f"{path}-lock").st_ino == os.fstat(file).st_ino  # else it was taken away: a lock on nothing
@@ -289,6 +306,7 @@ class SqliteStore(SqliteRecords):
 
     durable = keeps_releases = True
     sealing: Sealing | None = None
+    _salt: str | None = None
 
     def __init__(self, path: FilePath, must_exist: bool = False) -> None:
         path = os.path.realpath(path)  # what lies beside the file has one name, by whichever link it is opened
@@ -314,31 +332,34 @@ class SqliteStore(SqliteRecords):
                 "draws; remove that name, or make a copy by `seqveil state backup`"
             )
         self._lock, self._owner = _locked(path, self.name), os.getpid()
+        self.noted = os.pread(self._lock, NOTE_BYTES, 0)
         with ExitStack() as failing, disclosed(self.name):
-            failing.callback(self._unlock)
+            failing.callback(lambda: self._unlock(needed=any(self.noted)))
             with suppress(FileExistsError):
                 make_private(path)  # what was drawn but never committed may lie in it
             self._place = self._placed()
-            self.sql = failing.enter_context(closing(connect(path)))
-            self.begun = not _tables(self.sql, self.name)
-            lacking = _committed(self._lock) - (0 if self.begun else self.newest())
-            if lacking > 0:
-                self._owner = 0  # so that FILE-lock stays, and says it again
-                raise StoreError(
-                    f"{self.name}: lacks the last {lacking} releases that were committed, as {self.name}-lock knows: "
-                    "its -wal is damaged or missing, or it is an older copy. Put back what was there, or move that "
-                    "away and go on with a ledger that lacks what they disclosed"
-                )
+            with closing(connect(path, look=True)) as self.sql:
+                self._look()
             if must_exist and self.begun:
                 raise missing
-            if not self.begun:
-                self.facts()
-                if any(self.sql.execute(each).fetchone() is not None for each in (STALE, LOST)):
-                    raise damaged_file(self.name)
+            self.sql = failing.enter_context(closing(connect(path)))
             for pragma in PRAGMAS:
                 self.sql.execute(f"PRAGMA {pragma}").fetchall()
             self._written = self.sql.execute(WRITTEN).fetchone()
             failing.pop_all()
+
+    def _look(self) -> None:
+        """Refuse a file that is damaged or lacks what was committed, and leave it as it is."""
+        self.begun = not _tables(self.sql, self.name)
+        facts = {} if self.begun else self.facts()
+        if lacks := self.lacks(facts):
+            raise StoreError(
+                f"{self.name}: {lacks}: its -wal is damaged or missing, or it is an older copy. Put back what was "
+                "there, or move that lock away and go on with a ledger that lacks what was disclosed since"
+            )
+        if facts and any(self.sql.execute(each).fetchone() is not None for each in (STALE, LOST)):
+            raise damaged_file(self.name)
+        self._newest = self.newest() if facts else 0
 
     def begin(self) -> None:
         """Make the tables of a new file."""
@@ -372,26 +393,29 @@ class SqliteStore(SqliteRecords):
                         f"{self.name}: another process has written to it while it was in use, so nothing is released; "
                         "stop all that use it, and check it by `seqveil state verify`"
                     )
+                changes = self.sql.total_changes
                 yield
+                newest = self.newest()
+                if newest <= self._newest and self.sql.total_changes > changes:  # no release, but another change
+                    newest = self._newest + 1
+                    self.set_facts({COUNT: newest})
+                self._salt = self._salt or self.fact(SALT)
                 self.sql.execute("COMMIT")
-                self._note(self.newest())
+                self._newest = newest
+                with suppress(OSError):  # after the commit: never more than is on the disk by then
+                    os.pwrite(self._lock, note_of(newest, self._salt), 0)
             except BaseException:
                 with suppress(sqlite3.Error):
                     self.sql.execute("ROLLBACK")
                 raise
 
-    def _note(self, newest: int) -> None:
-        """Have FILE-lock say, after the commit, which release is the newest: never more than is on the disk by then."""
-        with suppress(OSError):
-            os.pwrite(self._lock, newest.to_bytes(8, "big"), 0)
-
     def close(self) -> None:
         """Close the file, and have SQLite copy the -wal into it; others may then open it."""
         self.sql.close()
-        self._unlock()
+        self._unlock(needed=size_of(f"{self.path}-wal") > 0)  # as where somebody reads, or the disk is full
 
-    def _unlock(self) -> None:
-        if self._owner == os.getpid():  # a child of a fork must not take it away
+    def _unlock(self, needed: bool) -> None:
+        if self._owner == os.getpid() and not needed:  # a child of a fork must not take it away
             with suppress(OSError):
                 os.unlink(f"{self.path}-lock")  # before it is let go, so that nobody else's is taken away
         os.close(self._lock)
@@ -433,7 +457,6 @@ class SqliteStore(SqliteRecords):
     def forget(self, row: UserRow, hashed: bytes) -> int:
         """Keep nothing of a user but the ledger, under a hash of the name; how many releases were there."""
         ledger = *row[1:7], b"", None
-        self._note(0)  # the newest release may go
         self.sql.execute("UPDATE users SET name = ?, hash = ? WHERE id = ?", (hashed, name_hash(hashed), row.id))
         self.sql.execute(LEDGER, (0, *ledger, checksum((row.id, hashed, *ledger)), row.id))
         return self.sql.execute("DELETE FROM releases WHERE user = ?", (row.id,)).rowcount

@@ -113,9 +113,8 @@ def verify(path: FilePath) -> Verified:
         try:
             if records.sql.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
                 found.problems.append("the tables are damaged (SQLite's own check)")
-            records.facts()
-            if (lacking := records.committed - records.newest()) > 0:
-                found.problems.append(f"the last {lacking} releases that were committed are missing")
+            if lacks := records.lacks(records.facts()):
+                found.problems.append(lacks)
             for user, _, row in records.users():
                 found.users += row is None or not row.erased
                 try:
@@ -142,6 +141,9 @@ def backup(path: FilePath, copy: FilePath) -> Verified:
     given the wrong way round. It has no epoch, so each time it is put back it begins one of its own.
     """
     target, shown = os.fspath(copy), os.path.basename(copy)
+    for end in ("-wal", "-lock"):
+        if sqlite.size_of(f"{target}{end}"):
+            raise StoreError(f"{shown}: {shown}{end} is left of a file that was here; move it away, and try again")
     with reading(path) as records:
         try:
             sqlite.make_private(target)
@@ -155,7 +157,7 @@ def backup(path: FilePath, copy: FilePath) -> Verified:
                 made.execute("DELETE FROM facts WHERE name = ?", (sqlite.EPOCH,))
                 made.execute(sqlite.CHECKPOINT).fetchall()
             found = verify(target)
-            if found.sound and records.newest() >= records.committed:
+            if found.sound and not records.lacks(records.facts()):
                 return found
             raise StoreError(f"{records.name}: is damaged, so no copy was made; `seqveil state verify` lists all")
         except BaseException:
