@@ -496,8 +496,10 @@ def _settle(policy: Policy) -> None:
     if isinstance(costs, str) and costs not in distortions.NAMES:
         raise InputError(f"expected a distortion among {', '.join(distortions.NAMES)}, got {costs[:40]!r}")
     for name in ("batch", "block"):
-        whole_number(name, getattr(policy, name))
-        put[name] = int(getattr(policy, name))
+        size = getattr(policy, name)
+        if type(size) is not int or size < 1:
+            whole_number(name, size)
+        put[name] = int(size)
     if not isinstance(policy.withhold, bool | np.bool_):
         raise InputError(f"expected withhold to be true or false, got {type(policy.withhold).__name__}")
     put["withhold"] = bool(policy.withhold)
