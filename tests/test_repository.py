@@ -42,7 +42,7 @@ def test_no_class_name_stands_twice():
     assert sorted({name for name in names if names.count(name) > 1}) == []
 
 
-MOST = {"lines": 32_000, "files": 147, "functions": 2_000, "lines of tests": 25_700, "words": 42_000}
+MOST = {"lines": 32_000, "files": 147, "functions": 2_000, "lines of tests": 26_000, "words": 42_000}
 
 
 def test_nothing_grows_unnoticed():
