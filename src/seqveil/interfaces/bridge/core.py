@@ -230,9 +230,8 @@ class Core:
 
         while left:
             turns = self._numbered([events[k] for k in left])
-            release_together(
-                self.store, [job for _, job in turns], noted
-            )  # one that cannot be released holds up no other
+            # one that cannot be released holds up no other
+            release_together(self.store, [job for _, job in turns], noted)
             self._note(turns, set())
             moved_up = []
             for k, (event, job) in zip(left, turns, strict=True):
