@@ -119,7 +119,9 @@ def test_what_receivers_do_with_such_files_and_what_is_refused(seqveil, files):
     assert (made.code, "has an empty value" in made.err, out.exists()) == (2, True, False)
     assert seqveil("release", files / "d.csv", "-m", model, *WITHHOLD, "--out", out).code == 0
     stats = seqveil("stats", out, "-m", model, "--json").json
-    assert sum(stats["histogram"]["value"]) == pytest.approx(USERS * LENGTH, rel=1e-6)
+    counts = stats["histogram"]["value"]
+    assert sum(each is None for each in counts) == 1  # the value that the secret hides
+    assert sum(each for each in counts if each is not None) <= USERS * LENGTH
     attack = ("--truth", files / "d.csv")
     for command, *more in (("decode", "--online", "--out", files / "b.csv"), ("attack", *attack)):
         assert seqveil(command, out, "-m", model, *more).code == 0

@@ -53,7 +53,7 @@ def test_a_page_has_all_parts_and_no_raw_value(released, capsys):
     for raw in ("homepage", "newsroom", "clinic", "person-"):
         assert raw not in page
     assert not re.search(r"<script|src=|href=|@import|url\(", page)
-    assert "model</th><td>the releases do not speak against it" in page
+    assert "model</th><td>the releases fit it" in page
     assert re.search(r"^grade     (amber|red): ", capsys.readouterr().out, re.MULTILINE)
 
 
@@ -64,7 +64,7 @@ def test_a_guarded_release_is_shown_escaped(released):
     side.write_text(json.dumps(found | {"guarantee": "<script>alert(1)</script>", "seqveil": "<i>"}))
     assert main(["audit", "kept.csv", "-m", "m.model", "--html", "r.html", "--json"]) == 0
     page = (released / "r.html").read_text()
-    for part in ("ever:&lt;b&gt;clinic&amp;", "an attack (`seqveil attack`", 'class="grade green"',
+    for part in ("ever:&lt;b&gt;clinic&amp;", "an attack (`seqveil attack`", 'class="grade unchecked"',
                  "nothing is promised about the whole sequence",
                  "kept</th><td>every declared secret within its ε under the model, in every whole window"):  # fmt: skip
         assert part in page
