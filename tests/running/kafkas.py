@@ -5,8 +5,6 @@ themselves right after the transaction, where a real cluster does both at once.
 """
 
 import json
-import subprocess
-import sys
 import time
 from contextlib import contextmanager
 
@@ -17,25 +15,6 @@ from seqveil.engine.streams import CodeStreams
 from seqveil.interfaces.bridge.core import Core
 from seqveil.interfaces.bridge.kafka import Cluster, KafkaLink
 from seqveil.interfaces.bridge.payloads import Payloads
-
-MOCK = """
-import sys
-from confluent_kafka import Producer
-mock = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "none", "log_level": 0})
-broker = next(iter(mock.list_topics(timeout=30).brokers.values()))
-print(f"{broker.host}:{broker.port}", flush=True)
-sys.stdin.read()
-"""
-
-
-@contextmanager
-def cluster():
-    """The address of a mock cluster that lives until the end of the block; its topics have four partitions."""
-    with subprocess.Popen([sys.executable, "-c", MOCK], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:
-        try:
-            yield running.stdout.readline().decode().strip()
-        finally:
-            running.kill()
 
 
 class KeepingLink(KafkaLink):

@@ -14,7 +14,7 @@ pytest.importorskip("confluent_kafka")
 
 from confluent_kafka import KafkaError, KafkaException
 
-import kafkas
+from benchmarks import live_kills
 from bridges import KEY, SECRET, VALUES, chain, setting_of
 from kafkas import KeepingLink, Place, once
 from mosquitto import PATIENCE, ended, until
@@ -33,7 +33,7 @@ from served import salt_of
 
 @pytest.fixture(scope="module")
 def address():
-    with kafkas.cluster() as found:
+    with live_kills.cluster() as found:
         yield found
 
 
